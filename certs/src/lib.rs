@@ -1,0 +1,1 @@
+//! Certificates of the offhours webhook: rotation decision, issuer, store, resolver.

@@ -1,0 +1,3 @@
+//! The `offhours` binary.
+
+fn main() {}

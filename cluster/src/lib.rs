@@ -1,0 +1,1 @@
+//! The eyes of offhours: client, discovery, reflectors, the View, events.

@@ -1,0 +1,1 @@
+//! The scheduler of offhours: observe, decide, act.

@@ -1,0 +1,1 @@
+//! The brain of offhours: schedules, verdicts, records, patches. No I/O, no clock.

@@ -1,0 +1,1 @@
+//! The admission server of offhours: holds what is down.
