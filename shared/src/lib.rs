@@ -1,1 +1,10 @@
-//! The brain of offhours: schedules, verdicts, records, patches. No I/O, no clock.
+//! The brain of offhours: what the clock and the rules say about a workload, what is saved, and how it is written.
+//!
+//! No I/O, no client, no runtime, no clock: `now` is always an argument. Scheduler, webhook and command line ask the same
+//! functions, so that none of them can disagree with another.
+
+pub mod annotations;
+pub mod clock;
+pub mod kinds;
+pub mod prune;
+pub mod workload;

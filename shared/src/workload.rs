@@ -1,0 +1,544 @@
+//! The few facts that we need of a workload and of its namespace.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::annotations::PREFIX;
+use crate::kinds::{Kind, Kinds, Readiness};
+use crate::prune::Keep;
+
+/// The field manager under which all our writes are made.
+pub const FIELD_MANAGER: &str = "offhours";
+
+/// Progress deadline that Kubernetes assumes where a Deployment names none; we use it for kinds that have none, too.
+const PROGRESS_DEADLINE: SignedDuration = SignedDuration::from_secs(600);
+
+/// Labels or annotations.
+pub type Keys = BTreeMap<Arc<str>, Arc<str>>;
+
+/// What names an object in the cluster for as long as it has its name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectRef {
+    /// API group.
+    pub group: Arc<str>,
+    /// Kind.
+    pub kind: Arc<str>,
+    /// Namespace, empty for what is cluster-scoped.
+    pub namespace: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+}
+
+impl std::fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}/{}", self.kind.to_ascii_lowercase(), self.namespace, self.name)
+    }
+}
+
+/// One entry of `metadata.ownerReferences`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// API group of the owner.
+    pub group: Arc<str>,
+    /// Kind of the owner.
+    pub kind: Arc<str>,
+    /// Name of the owner.
+    pub name: Arc<str>,
+    /// Whether it is the managing controller.
+    pub controller: bool,
+}
+
+/// One knob as it was read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reading {
+    /// The value; `None` if the field is absent.
+    pub value: Option<Value>,
+    /// How many tokens of the pointer exist, so that a patch can add what is missing.
+    pub depth: usize,
+}
+
+/// Whether all pods are of one revision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rollout {
+    /// Nothing is being rolled out.
+    Settled,
+    /// On its way; to be waited for until `deadline`, or where that is not known, for ten minutes.
+    Moving {
+        /// The controller's own progress deadline.
+        deadline: Option<Timestamp>,
+    },
+    /// Stuck, paused or partitioned; the text says which.
+    Unfinished(&'static str),
+}
+
+/// What `metadata.managedFields` says that concerns us.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Managers {
+    /// Who owns the first knob, if anybody does.
+    pub knob: Option<Arc<str>>,
+    /// Another manager uses server-side apply on the object.
+    pub applied_by_other: bool,
+    /// Index of our own Update entry.
+    pub own_entry: Option<usize>,
+}
+
+/// The facts of one workload.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Workload {
+    /// Its row in the table.
+    pub kind: Arc<Kind>,
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// Name. Empty in the review of a CREATE with `generateName`.
+    pub name: Arc<str>,
+    /// UID. Empty in the review of a CREATE.
+    pub uid: Arc<str>,
+    /// Resource version, opaque. Empty in the review of a CREATE.
+    pub resource_version: Arc<str>,
+    /// When it was created. `None` in the review of a CREATE.
+    pub created: Option<Timestamp>,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// All labels; `None` if there is no such map.
+    pub labels: Option<Keys>,
+    /// The annotations that concern us; `None` if there is no such map.
+    pub annotations: Option<Keys>,
+    /// Owners.
+    pub owners: Vec<Owner>,
+    /// The knobs, in the order of the row.
+    pub knobs: Vec<Reading>,
+    /// Whether all pods are of one revision.
+    pub rollout: Rollout,
+    /// Whether it is ready at the count that it has now.
+    pub ready: bool,
+    /// A Job that has started and not finished.
+    pub running: bool,
+    /// Message of a `ReplicaFailure` condition that is True.
+    pub replica_failure: Option<Arc<str>>,
+    /// Who manages it.
+    pub managers: Managers,
+}
+
+/// An object that lacks what every object has.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("unable to read {kind}: {what}")]
+pub struct ReadWorkload {
+    /// The kind that was expected.
+    pub kind: String,
+    /// What is missing or of the wrong form.
+    pub what: &'static str,
+}
+
+impl Workload {
+    /// Reads the facts from a pruned (or whole) object.
+    pub fn read(kind: &Arc<Kind>, object: &Value) -> Result<Self, ReadWorkload> {
+        let Some(metadata) = object.get("metadata").filter(|metadata| metadata.is_object()) else {
+            return Err(ReadWorkload {
+                kind: kind.kind.to_string(),
+                what: "metadata is missing",
+            });
+        };
+        let text = |field: &str| {
+            metadata
+                .get(field)
+                .and_then(Value::as_str)
+                .map_or_else(|| Arc::from(""), Arc::from)
+        };
+        let spec = object.get("spec").unwrap_or(&Value::Null);
+        let status = object.get("status").unwrap_or(&Value::Null);
+        let first = kind.knobs.first().map_or("", |knob| knob.pointer.as_ref());
+        Ok(Self {
+            kind: Arc::clone(kind),
+            namespace: text("namespace"),
+            name: text("name"),
+            uid: text("uid"),
+            resource_version: text("resourceVersion"),
+            created: metadata
+                .get("creationTimestamp")
+                .and_then(Value::as_str)
+                .and_then(|at| at.parse().ok()),
+            terminating: metadata.get("deletionTimestamp").is_some_and(Value::is_string),
+            labels: keys(metadata.get("labels"), |_| true),
+            annotations: keys(metadata.get("annotations"), concerns_us),
+            owners: owners(metadata),
+            knobs: kind.knobs.iter().map(|knob| read(object, knob.path())).collect(),
+            rollout: rollout(&kind.kind, metadata, spec, status),
+            ready: ready(kind.readiness, metadata, spec, status),
+            running: status.get("startTime").is_some() && status.get("completionTime").is_none(),
+            replica_failure: condition(status, "ReplicaFailure")
+                .filter(|failure| failure.get("status").and_then(Value::as_str) == Some("True"))
+                .and_then(|failure| failure.get("message")?.as_str())
+                .map(Arc::from),
+            managers: managers(metadata, first),
+        })
+    }
+
+    /// What names it.
+    pub fn object_ref(&self) -> ObjectRef {
+        ObjectRef {
+            group: Arc::from(self.kind.group.as_ref()),
+            kind: Arc::from(self.kind.kind.as_ref()),
+            namespace: Arc::clone(&self.namespace),
+            name: Arc::clone(&self.name),
+        }
+    }
+
+    /// An annotation.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        Some(self.annotations.as_ref()?.get(key)?.as_ref())
+    }
+
+    /// A label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        Some(self.labels.as_ref()?.get(key)?.as_ref())
+    }
+}
+
+/// The facts of a namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Namespace {
+    /// Name.
+    pub name: Arc<str>,
+    /// UID.
+    pub uid: Arc<str>,
+    /// Resource version.
+    pub resource_version: Arc<str>,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// All labels; `None` if there is no such map.
+    pub labels: Option<Keys>,
+    /// The annotations that concern us; `None` if there is no such map.
+    pub annotations: Option<Keys>,
+}
+
+impl Namespace {
+    /// Reads the facts from a pruned (or whole) object. `None` if it has no metadata.
+    pub fn read(object: &Value) -> Option<Self> {
+        let metadata = object.get("metadata").filter(|metadata| metadata.is_object())?;
+        let text = |field: &str| {
+            metadata
+                .get(field)
+                .and_then(Value::as_str)
+                .map_or_else(|| Arc::from(""), Arc::from)
+        };
+        Some(Self {
+            name: text("name"),
+            uid: text("uid"),
+            resource_version: text("resourceVersion"),
+            terminating: metadata.get("deletionTimestamp").is_some_and(Value::is_string),
+            labels: keys(metadata.get("labels"), |_| true),
+            annotations: keys(metadata.get("annotations"), concerns_us),
+        })
+    }
+
+    /// An annotation.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        Some(self.annotations.as_ref()?.get(key)?.as_ref())
+    }
+
+    /// A label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        Some(self.labels.as_ref()?.get(key)?.as_ref())
+    }
+}
+
+/// The fields that have to be read of objects of these kinds (and of namespaces).
+pub(crate) fn keep<'k>(kinds: impl IntoIterator<Item = &'k Kind>) -> Keep {
+    let mut keep = Keep::nothing();
+    for field in [
+        "namespace",
+        "name",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+    ] {
+        keep.add(["metadata", field], Keep::All);
+    }
+    keep.add(["metadata", "labels"], Keep::Keys(|_| true));
+    keep.add(["metadata", "annotations"], Keep::Keys(concerns_us));
+    keep.add(
+        ["metadata", "ownerReferences"],
+        each(["apiVersion", "kind", "name", "controller"]),
+    );
+    let mut manager = Keep::nothing();
+    for field in ["manager", "operation", "subresource"] {
+        manager.add([field], Keep::All);
+    }
+    for kind in kinds {
+        for (index, knob) in kind.knobs.iter().enumerate() {
+            let path: Vec<_> = knob.path().collect();
+            let Some((_, parents)) = path.split_last() else {
+                continue;
+            };
+            // The annotations are kept by key already; a path through them would keep them all.
+            if parents.iter().eq(["metadata", "annotations"].iter()) {
+                continue;
+            }
+            keep.add(path.iter().map(AsRef::as_ref), Keep::All);
+            if index == 0 {
+                let fields: Vec<String> = path.iter().map(|token| format!("f:{token}")).collect();
+                manager.add(
+                    ["fieldsV1"].into_iter().chain(fields.iter().map(String::as_str)),
+                    Keep::All,
+                );
+            }
+        }
+    }
+    keep.add(["metadata", "managedFields"], Keep::Each(Box::new(manager)));
+    for field in ["progressDeadlineSeconds", "paused"] {
+        keep.add(["spec", field], Keep::All);
+    }
+    keep.add(["spec", "updateStrategy", "type"], Keep::All);
+    keep.add(["spec", "updateStrategy", "rollingUpdate", "partition"], Keep::All);
+    for field in [
+        "observedGeneration",
+        "replicas",
+        "readyReplicas",
+        "availableReplicas",
+        "updatedReplicas",
+        "currentRevision",
+        "updateRevision",
+        "desiredNumberScheduled",
+        "updatedNumberScheduled",
+        "currentPodHash",
+        "stableRS",
+        "startTime",
+        "completionTime",
+    ] {
+        keep.add(["status", field], Keep::All);
+    }
+    keep.add(
+        ["status", "conditions"],
+        each([
+            "type",
+            "status",
+            "reason",
+            "message",
+            "lastUpdateTime",
+            "lastTransitionTime",
+        ]),
+    );
+    keep
+}
+
+fn each<const N: usize>(fields: [&str; N]) -> Keep {
+    let mut keep = Keep::nothing();
+    for field in fields {
+        keep.add([field], Keep::All);
+    }
+    Keep::Each(Box::new(keep))
+}
+
+/// Annotations that some part of the product reads.
+pub fn concerns_us(key: &str) -> bool {
+    const PREFIXES: &[&str] = &[
+        PREFIX,
+        "downscaler/",
+        "argocd.argoproj.io/",
+        "helm.sh/hook",
+        "autoscaling.keda.sh/paused",
+        "cnpg.io/hibernation",
+        "kustomize.toolkit.fluxcd.io/",
+        "helm.toolkit.fluxcd.io/",
+        "meta.helm.sh/",
+    ];
+    PREFIXES.iter().any(|prefix| key.starts_with(prefix))
+}
+
+fn keys(map: Option<&Value>, wanted: fn(&str) -> bool) -> Option<Keys> {
+    let map = map?.as_object()?;
+    Some(
+        map.iter()
+            .filter(|(key, _)| wanted(key))
+            .filter_map(|(key, value)| Some((Arc::from(key.as_str()), Arc::from(value.as_str()?))))
+            .collect(),
+    )
+}
+
+fn owners(metadata: &Value) -> Vec<Owner> {
+    let Some(list) = metadata.get("ownerReferences").and_then(Value::as_array) else {
+        return Vec::new();
+    };
+    list.iter()
+        .map(|owner| {
+            let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
+            Owner {
+                group: Arc::from(text("apiVersion").rsplit_once('/').map_or("", |(group, _)| group)),
+                kind: Arc::from(text("kind")),
+                name: Arc::from(text("name")),
+                controller: owner.get("controller").and_then(Value::as_bool).unwrap_or(false),
+            }
+        })
+        .collect()
+}
+
+/// Reads the value at a path of map keys, and how much of the path exists. A null counts as absent.
+fn read<'t>(object: &Value, path: impl Iterator<Item = std::borrow::Cow<'t, str>>) -> Reading {
+    let mut place = object;
+    let mut depth = 0;
+    for token in path {
+        match place.get(token.as_ref()) {
+            Some(Value::Null) | None => return Reading { value: None, depth },
+            Some(next) => place = next,
+        }
+        depth += 1;
+    }
+    Reading {
+        value: Some(place.clone()),
+        depth,
+    }
+}
+
+fn number(map: &Value, field: &str) -> i64 {
+    map.get(field).and_then(Value::as_i64).unwrap_or(0)
+}
+
+fn condition<'v>(status: &'v Value, name: &str) -> Option<&'v Value> {
+    status
+        .get("conditions")?
+        .as_array()?
+        .iter()
+        .find(|condition| condition.get("type").and_then(Value::as_str) == Some(name))
+}
+
+fn observed(metadata: &Value, status: &Value) -> bool {
+    // Argo Rollouts writes it as text.
+    let observed = match status.get("observedGeneration") {
+        Some(Value::String(text)) => text.parse().unwrap_or(0),
+        Some(value) => value.as_i64().unwrap_or(0),
+        None => 0,
+    };
+    observed >= number(metadata, "generation")
+}
+
+fn ready(readiness: Readiness, metadata: &Value, spec: &Value, status: &Value) -> bool {
+    match readiness {
+        Readiness::None => true,
+        Readiness::Replicas(field) => {
+            let wanted = spec.get("replicas").and_then(Value::as_i64).unwrap_or(1);
+            observed(metadata, status) && number(status, field) >= wanted
+        }
+    }
+}
+
+/// Whether a night would change which revision runs: what sleeps with pods of an old revision wakes with the new one only.
+fn rollout(kind: &str, metadata: &Value, spec: &Value, status: &Value) -> Rollout {
+    match kind {
+        "Deployment" => {
+            let old_pods = number(status, "replicas") > number(status, "updatedReplicas");
+            if observed(metadata, status) && !old_pods {
+                return Rollout::Settled;
+            }
+            if old_pods && spec.get("paused").and_then(Value::as_bool) == Some(true) {
+                return Rollout::Unfinished("its rollout is paused with pods of two revisions");
+            }
+            let progressing = condition(status, "Progressing");
+            if old_pods
+                && progressing.is_some_and(|condition| condition.get("status").and_then(Value::as_str) == Some("False"))
+            {
+                return Rollout::Unfinished("its rollout exceeded the progress deadline");
+            }
+            let allowed = spec
+                .get("progressDeadlineSeconds")
+                .and_then(Value::as_i64)
+                .map_or(PROGRESS_DEADLINE, |seconds| SignedDuration::from_secs(seconds.max(0)));
+            let deadline = progressing
+                .and_then(|condition| condition.get("lastUpdateTime")?.as_str()?.parse::<Timestamp>().ok())
+                .and_then(|at| at.checked_add(allowed).ok());
+            Rollout::Moving { deadline }
+        }
+        "StatefulSet" => {
+            let text = |field: &str| status.get(field).and_then(Value::as_str).unwrap_or_default();
+            if text("currentRevision") == text("updateRevision") || text("updateRevision").is_empty() {
+                return Rollout::Settled;
+            }
+            let strategy = spec.get("updateStrategy").unwrap_or(&Value::Null);
+            if strategy.get("type").and_then(Value::as_str) == Some("OnDelete") {
+                return Rollout::Unfinished("its update strategy is OnDelete and it has pods of two revisions");
+            }
+            if number(strategy.get("rollingUpdate").unwrap_or(&Value::Null), "partition") > 0 {
+                return Rollout::Unfinished("its rollout is partitioned and it has pods of two revisions");
+            }
+            Rollout::Moving { deadline: None }
+        }
+        "DaemonSet" => {
+            let mixed = number(status, "updatedNumberScheduled") < number(status, "desiredNumberScheduled");
+            let on_delete = spec.pointer("/updateStrategy/type").and_then(Value::as_str) == Some("OnDelete");
+            match (mixed, on_delete) {
+                (false, _) => Rollout::Settled,
+                (true, true) => Rollout::Unfinished("its update strategy is OnDelete and it has pods of two revisions"),
+                (true, false) => Rollout::Moving { deadline: None },
+            }
+        }
+        "Rollout" => {
+            let text = |field: &str| status.get(field).and_then(Value::as_str).unwrap_or_default();
+            if text("stableRS").is_empty() || text("stableRS") == text("currentPodHash") {
+                Rollout::Settled
+            } else if condition(status, "Paused").and_then(|paused| paused.get("status")?.as_str()) == Some("True") {
+                Rollout::Unfinished("its rollout is paused with pods of two revisions")
+            } else {
+                Rollout::Moving { deadline: None }
+            }
+        }
+        _ => Rollout::Settled,
+    }
+}
+
+fn managers(metadata: &Value, pointer: &str) -> Managers {
+    let mut managers = Managers::default();
+    let Some(entries) = metadata.get("managedFields").and_then(Value::as_array) else {
+        return managers;
+    };
+    let path: Vec<String> = pointer
+        .split('/')
+        .skip(1)
+        .map(|token| format!("f:{}", token.replace("~1", "/").replace("~0", "~")))
+        .collect();
+    for (index, entry) in entries.iter().enumerate() {
+        let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (name, operation, subresource) = (text("manager"), text("operation"), text("subresource"));
+        let ours = name == FIELD_MANAGER;
+        if ours && operation == "Update" && subresource.is_empty() {
+            managers.own_entry = Some(index);
+        }
+        if !ours && operation == "Apply" && subresource.is_empty() {
+            managers.applied_by_other = true;
+        }
+        let mut place = entry.get("fieldsV1");
+        for token in &path {
+            place = place.and_then(|fields| fields.get(token.as_str()));
+        }
+        if place.is_some() && !path.is_empty() {
+            managers.knob = Some(Arc::from(name));
+        }
+    }
+    managers
+}
+
+/// Reads one object of these kinds from JSON text, keeping only the facts.
+pub fn parse(kinds: &Kinds, kind: &Arc<Kind>, json: &[u8]) -> Result<Workload, ParseWorkload> {
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    let pruned = serde::de::DeserializeSeed::deserialize(kinds.keep().as_ref(), &mut deserializer)?;
+    Ok(Workload::read(kind, &pruned)?)
+}
+
+/// Why an object could not be read.
+#[derive(Debug, Error)]
+pub enum ParseWorkload {
+    /// Not JSON.
+    #[error("failed to parse the object")]
+    Json(#[from] serde_json::Error),
+    /// JSON, but no object of Kubernetes.
+    #[error(transparent)]
+    Read(#[from] ReadWorkload),
+}
+
+#[cfg(test)]
+#[path = "tests/workload.rs"]
+mod tests;
