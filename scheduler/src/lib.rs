@@ -1,1 +1,3 @@
 //! The scheduler of offhours: observe, decide, act.
+
+pub mod lease;
