@@ -9,13 +9,11 @@ use std::{
 };
 
 use jiff::Timestamp;
+use shared::clock::Clock;
 use thiserror::Error;
 use tokio::{sync::watch, time::Instant};
 
 use super::settings::LeaseSettings;
-
-/// The wall clock, injected.
-pub(super) type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// What changes are told about: for logs, metrics, probes and for starting and stopping work.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -42,9 +40,8 @@ struct Lead {
 struct Inner {
     renew_deadline: Duration,
     writes_end: Duration,
-    /// A lone process without an election (one-shot mode, namespaced install with one replica).
-    alone: bool,
-    wall: WallClock,
+    /// None for a lone process without an election (one-shot mode).
+    wall: Option<Arc<dyn Clock>>,
     lead: Mutex<Option<Lead>>,
     state: watch::Sender<LeaderState>,
 }
@@ -73,13 +70,12 @@ pub enum PermitError {
 }
 
 impl Leadership {
-    pub(super) fn new(settings: &LeaseSettings, wall: WallClock) -> Self {
+    pub(super) fn new(settings: &LeaseSettings, wall: Arc<dyn Clock>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 renew_deadline: settings.renew_deadline,
                 writes_end: settings.writes_end(),
-                alone: false,
-                wall,
+                wall: Some(wall),
                 lead: Mutex::new(None),
                 state: watch::Sender::new(LeaderState::default()),
             }),
@@ -98,8 +94,7 @@ impl Leadership {
             inner: Arc::new(Inner {
                 renew_deadline: Duration::MAX,
                 writes_end: Duration::MAX,
-                alone: true,
-                wall: Arc::new(|| Timestamp::UNIX_EPOCH),
+                wall: None,
                 lead: Mutex::new(None),
                 state: watch::Sender::new(state),
             }),
@@ -110,9 +105,9 @@ impl Leadership {
     ///
     /// Computed from the clocks at each call, so a process that was frozen knows at its first instruction.
     pub fn time_left(&self) -> Option<Duration> {
-        if self.inner.alone {
+        let Some(wall) = &self.inner.wall else {
             return Some(Duration::MAX);
-        }
+        };
         let lead = (*self.lead())?;
         let now = Instant::now();
         if now < lead.leads_from {
@@ -120,7 +115,7 @@ impl Leadership {
         }
         // The monotonic clock of a suspended virtual machine stands still, the wall clock is set on resume: the longer
         // age counts. A wall clock that was stepped makes us only more careful.
-        let by_wall = Duration::try_from((self.inner.wall)().duration_since(lead.renewed_wall)).unwrap_or_default();
+        let by_wall = Duration::try_from(wall.now().duration_since(lead.renewed_wall)).unwrap_or_default();
         let age = now.saturating_duration_since(lead.renewed_at).max(by_wall);
         if age >= self.inner.renew_deadline {
             return None;

@@ -17,13 +17,14 @@ use kube::{
     Api, Client, Config,
     api::{ObjectMeta, PostParams},
 };
+use shared::clock::Clock;
 use thiserror::Error;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
 use super::{
     evaluate::{AcquireBecause, Decision, Held, LostBecause, Observed, Record, evaluate},
-    leadership::{Leadership, WallClock},
+    leadership::Leadership,
     settings::LeaseSettings,
 };
 
@@ -85,7 +86,7 @@ impl CallError {
 pub struct LeaseRunner {
     api: Api<Lease>,
     settings: LeaseSettings,
-    wall: WallClock,
+    wall: Arc<dyn Clock>,
     leadership: Leadership,
     stats: Arc<LeaseStats>,
     start: Instant,
@@ -99,12 +100,7 @@ pub struct LeaseRunner {
 
 impl LeaseRunner {
     /// A runner and the handle for writers. `wall` only dates the record and makes the holder more careful.
-    pub fn new(
-        client: Client,
-        settings: LeaseSettings,
-        wall: impl Fn() -> Timestamp + Send + Sync + 'static,
-    ) -> (Self, Leadership) {
-        let wall: WallClock = Arc::new(wall);
+    pub fn new(client: Client, settings: LeaseSettings, wall: Arc<dyn Clock>) -> (Self, Leadership) {
         let leadership = Leadership::new(&settings, Arc::clone(&wall));
         let runner = Self {
             api: Api::namespaced(client, &settings.namespace),
@@ -197,7 +193,7 @@ impl LeaseRunner {
     /// Writes our claim; what is known of the lease decides whether by `create` or by `replace`.
     async fn claim(&mut self, because: Option<AcquireBecause>) -> Instant {
         let record = self.observed.record.clone().unwrap_or_default();
-        let wall = (self.wall)();
+        let wall = self.wall.now();
         let mut lease = self.lease.clone().unwrap_or_else(|| Lease {
             metadata: ObjectMeta {
                 name: Some(self.settings.name.clone()),

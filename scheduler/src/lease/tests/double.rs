@@ -5,7 +5,10 @@ use std::{
     convert::Infallible,
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI64, Ordering},
+    },
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -14,6 +17,7 @@ use http::{Method, Request, Response, StatusCode};
 use jiff::Timestamp;
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
+use shared::clock::Clock;
 use tokio::{task::JoinHandle, time::Instant};
 
 use crate::lease::{Leadership, LeaseRunner, LeaseSettings, LeaseStats};
@@ -278,11 +282,24 @@ pub fn settings(name: &str) -> LeaseSettings {
     }
 }
 
-/// A wall clock that is `skew_seconds` off and otherwise follows tokio's time.
-pub fn wall(skew_seconds: i64) -> impl Fn() -> Timestamp + Send + Sync + 'static {
-    let start = Instant::now();
-    let base = Timestamp::from_second(1_800_000_000 + skew_seconds).unwrap();
-    move || base + jiff::SignedDuration::try_from(Instant::now() - start).unwrap()
+/// A wall clock that follows tokio's time, `offset` seconds off.
+pub struct SkewedClock {
+    start: Instant,
+    pub offset: AtomicI64,
+}
+
+impl Clock for SkewedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + self.offset.load(Ordering::Relaxed)).unwrap()
+            + jiff::SignedDuration::try_from(self.start.elapsed()).unwrap()
+    }
+}
+
+pub fn wall(skew_seconds: i64) -> Arc<SkewedClock> {
+    Arc::new(SkewedClock {
+        start: Instant::now(),
+        offset: AtomicI64::new(skew_seconds),
+    })
 }
 
 impl Replica {
@@ -290,11 +307,7 @@ impl Replica {
         Self::start_with(server, settings(name), wall(skew_seconds))
     }
 
-    pub fn start_with(
-        server: &Server,
-        settings: LeaseSettings,
-        wall: impl Fn() -> Timestamp + Send + Sync + 'static,
-    ) -> Self {
+    pub fn start_with(server: &Server, settings: LeaseSettings, wall: Arc<dyn Clock>) -> Self {
         settings.validate(WRITE_TIMEOUT).unwrap();
         let name = settings.identity.clone();
         let freezer = Freezer::default();

@@ -1,12 +1,8 @@
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
-use jiff::SignedDuration;
 use tokio::time::{Instant, sleep};
 
 use super::double::{Fault, Replica, Server, WRITE_TIMEOUT, assert_only_the_holder_wrote, settings, wall};
@@ -49,15 +45,12 @@ async fn case_6_12_renewals_refused_with_403_then_429_end_the_leadership_at_the_
 async fn case_6_12_a_clock_set_back_by_a_minute_does_not_prolong_a_leadership() {
     for step in [-60, 60] {
         let server = Server::new();
-        let offset = Arc::new(AtomicI64::new(0));
-        let (clock, read) = (wall(0), Arc::clone(&offset));
-        let a = Replica::start_with(&server, settings("a"), move || {
-            clock() + SignedDuration::from_secs(read.load(Ordering::Relaxed))
-        });
+        let clock = wall(0);
+        let a = Replica::start_with(&server, settings("a"), Arc::clone(&clock) as _);
         a.leads().await;
         sleep(Duration::from_secs(10)).await;
         server.fault("a", Some(Fault::Status(429)));
-        offset.store(step, Ordering::Relaxed);
+        clock.offset.store(step, Ordering::Relaxed);
         let led = permits_end_after(&a, Instant::now()).await;
         assert!(
             led <= settings("a").renew_deadline + Duration::from_millis(10),
@@ -70,13 +63,10 @@ async fn case_6_12_a_clock_set_back_by_a_minute_does_not_prolong_a_leadership() 
 async fn a_virtual_machine_that_was_suspended_writes_nothing_before_it_has_renewed() {
     // Its monotonic clock stood still, its wall clock was set on resume.
     let server = Server::new();
-    let offset = Arc::new(AtomicI64::new(0));
-    let (clock, read) = (wall(0), Arc::clone(&offset));
-    let a = Replica::start_with(&server, settings("a"), move || {
-        clock() + SignedDuration::from_secs(read.load(Ordering::Relaxed))
-    });
+    let clock = wall(0);
+    let a = Replica::start_with(&server, settings("a"), Arc::clone(&clock) as _);
     a.leads().await;
-    offset.store(3600, Ordering::Relaxed);
+    clock.offset.store(3600, Ordering::Relaxed);
     assert_eq!(a.leadership.permit(WRITE_TIMEOUT).err(), Some(PermitError::NotLeader));
     sleep(Duration::from_secs(1)).await;
     assert!(
