@@ -64,7 +64,8 @@ pub const WRITTEN_BY_PEOPLE: &[&str] = &[
     REASON,
 ];
 
-const ORIGINAL: &str = "offhours.platform.io/original-";
+/// What every record key starts with.
+pub(crate) const ORIGINAL: &str = "offhours.platform.io/original-";
 
 /// How an absent knob is written in a record.
 pub const ABSENT: &str = "absent";

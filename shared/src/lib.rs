@@ -6,5 +6,7 @@
 pub mod annotations;
 pub mod clock;
 pub mod kinds;
+pub mod patch;
 pub mod prune;
+pub mod record;
 pub mod workload;

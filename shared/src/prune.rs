@@ -15,7 +15,12 @@ pub enum Keep {
     /// The whole value.
     All,
     /// A map, of which only the keys that the predicate likes are kept, whole. An empty map is kept as such.
-    Keys(fn(&str) -> bool),
+    Keys {
+        /// The predicate.
+        wanted: fn(&str) -> bool,
+        /// Keys that are kept whatever the predicate says.
+        also: Vec<String>,
+    },
     /// A map, of which only these fields are kept. An empty map is kept as such.
     Fields(BTreeMap<String, Keep>),
     /// A list, each element treated alike.
@@ -154,7 +159,9 @@ impl<'k> Visitor<'_> for Wanted<'k> {
 
     fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
         Ok(match self.0 {
-            Keep::Keys(wanted) if wanted(key) => Some((key.to_owned(), &Keep::All)),
+            Keep::Keys { wanted, also } if wanted(key) || also.iter().any(|wanted| wanted == key) => {
+                Some((key.to_owned(), &Keep::All))
+            }
             Keep::Fields(fields) => fields.get(key).map(|keep| (key.to_owned(), keep)),
             _ => None,
         })
@@ -175,7 +182,13 @@ mod tests {
     fn only_what_is_wanted_is_kept() {
         let mut keep = Keep::nothing();
         keep.add(["spec", "replicas"], Keep::All);
-        keep.add(["metadata", "annotations"], Keep::Keys(|key| key.starts_with("ours/")));
+        keep.add(
+            ["metadata", "annotations"],
+            Keep::Keys {
+                wanted: |key| key.starts_with("ours/"),
+                also: Vec::new(),
+            },
+        );
         keep.add(["status", "conditions"], Keep::Each(Box::new(Keep::nothing())));
         let text = r#"{"spec":{"replicas":3,"template":{"big":[1,2,{"x":"y"}]}},"metadata":{"annotations":{"ours/a":"1","b":"2"}},
                        "status":{"conditions":[{"type":"A"}]},"kind":"X"}"#;
@@ -188,7 +201,13 @@ mod tests {
     #[test]
     fn presence_of_an_empty_map_is_kept_and_odd_shapes_do_no_harm() {
         let mut keep = Keep::nothing();
-        keep.add(["metadata", "annotations"], Keep::Keys(|_| false));
+        keep.add(
+            ["metadata", "annotations"],
+            Keep::Keys {
+                wanted: |_| false,
+                also: Vec::new(),
+            },
+        );
         keep.add(["spec", "replicas"], Keep::All);
         assert_eq!(
             prune(&keep, r#"{"metadata":{"annotations":{"b":"2"}}}"#),

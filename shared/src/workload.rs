@@ -162,8 +162,8 @@ impl Workload {
                 .and_then(Value::as_str)
                 .and_then(|at| at.parse().ok()),
             terminating: metadata.get("deletionTimestamp").is_some_and(Value::is_string),
-            labels: keys(metadata.get("labels"), |_| true),
-            annotations: keys(metadata.get("annotations"), concerns_us),
+            labels: keys(metadata.get("labels")),
+            annotations: keys(metadata.get("annotations")),
             owners: owners(metadata),
             knobs: kind.knobs.iter().map(|knob| read(object, knob.path())).collect(),
             rollout: rollout(&kind.kind, metadata, spec, status),
@@ -230,8 +230,8 @@ impl Namespace {
             uid: text("uid"),
             resource_version: text("resourceVersion"),
             terminating: metadata.get("deletionTimestamp").is_some_and(Value::is_string),
-            labels: keys(metadata.get("labels"), |_| true),
-            annotations: keys(metadata.get("annotations"), concerns_us),
+            labels: keys(metadata.get("labels")),
+            annotations: keys(metadata.get("annotations")),
         })
     }
 
@@ -260,8 +260,13 @@ pub(crate) fn keep<'k>(kinds: impl IntoIterator<Item = &'k Kind>) -> Keep {
     ] {
         keep.add(["metadata", field], Keep::All);
     }
-    keep.add(["metadata", "labels"], Keep::Keys(|_| true));
-    keep.add(["metadata", "annotations"], Keep::Keys(concerns_us));
+    keep.add(
+        ["metadata", "labels"],
+        Keep::Keys {
+            wanted: |_| true,
+            also: Vec::new(),
+        },
+    );
     keep.add(
         ["metadata", "ownerReferences"],
         each(["apiVersion", "kind", "name", "controller"]),
@@ -270,14 +275,15 @@ pub(crate) fn keep<'k>(kinds: impl IntoIterator<Item = &'k Kind>) -> Keep {
     for field in ["manager", "operation", "subresource"] {
         manager.add([field], Keep::All);
     }
+    let mut also = Vec::new();
     for kind in kinds {
         for (index, knob) in kind.knobs.iter().enumerate() {
             let path: Vec<_> = knob.path().collect();
-            let Some((_, parents)) = path.split_last() else {
-                continue;
-            };
-            // The annotations are kept by key already; a path through them would keep them all.
-            if parents.iter().eq(["metadata", "annotations"].iter()) {
+            if let [metadata, annotations, key] = path.as_slice()
+                && metadata == "metadata"
+                && annotations == "annotations"
+            {
+                also.push(key.to_string());
                 continue;
             }
             keep.add(path.iter().map(AsRef::as_ref), Keep::All);
@@ -290,6 +296,13 @@ pub(crate) fn keep<'k>(kinds: impl IntoIterator<Item = &'k Kind>) -> Keep {
             }
         }
     }
+    keep.add(
+        ["metadata", "annotations"],
+        Keep::Keys {
+            wanted: concerns_us,
+            also,
+        },
+    );
     keep.add(["metadata", "managedFields"], Keep::Each(Box::new(manager)));
     for field in ["progressDeadlineSeconds", "paused"] {
         keep.add(["spec", field], Keep::All);
@@ -343,7 +356,6 @@ pub fn concerns_us(key: &str) -> bool {
         "argocd.argoproj.io/",
         "helm.sh/hook",
         "autoscaling.keda.sh/paused",
-        "cnpg.io/hibernation",
         "kustomize.toolkit.fluxcd.io/",
         "helm.toolkit.fluxcd.io/",
         "meta.helm.sh/",
@@ -351,11 +363,10 @@ pub fn concerns_us(key: &str) -> bool {
     PREFIXES.iter().any(|prefix| key.starts_with(prefix))
 }
 
-fn keys(map: Option<&Value>, wanted: fn(&str) -> bool) -> Option<Keys> {
+fn keys(map: Option<&Value>) -> Option<Keys> {
     let map = map?.as_object()?;
     Some(
         map.iter()
-            .filter(|(key, _)| wanted(key))
             .filter_map(|(key, value)| Some((Arc::from(key.as_str()), Arc::from(value.as_str()?))))
             .collect(),
     )
