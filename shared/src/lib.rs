@@ -4,9 +4,11 @@
 //! functions, so that none of them can disagree with another.
 
 pub mod annotations;
+pub mod api;
 pub mod clock;
 pub mod kinds;
 pub mod patch;
 pub mod prune;
 pub mod record;
+pub mod schedule;
 pub mod workload;

@@ -1,0 +1,27 @@
+//! The `OffHoursSchedule` custom resource, version v1alpha1: what people write, what we report back, and the one parser of
+//! it (`validate`) that webhook, scheduler and command line share.
+
+mod spec;
+mod status;
+pub(crate) mod validate;
+
+pub use spec::{
+    Argo, CalendarSource, CatchUp, ConfigMapKey, Cron, Enforcement, EnforcementMode, Exception, Flux, Hpa, HpaMode,
+    KindFilter, OffHoursSchedule, OffHoursScheduleSpec, ScheduleSelector, ScheduledState, Startup, Subjects,
+    UnfinishedRollouts,
+};
+pub use status::{Condition, OffHoursScheduleStatus, PlannedTransition, WorkloadCounts};
+pub(crate) use validate::message;
+pub use validate::{CalendarTexts, Validated, validate, validate_name, validate_with};
+
+/// The finalizer that restores what a schedule put to sleep before the schedule goes away.
+pub const FINALIZER: &str = "offhours.platform.io/restore";
+
+/// The API group of `OffHoursSchedule`.
+pub const GROUP: &str = "offhours.platform.io";
+
+/// The version of `OffHoursSchedule` that this build reads and writes.
+pub const VERSION: &str = "v1alpha1";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,1 @@
+//! Tests of the custom resource and its parser.
