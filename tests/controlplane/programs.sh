@@ -1,0 +1,46 @@
+# shellcheck shell=bash
+# Sourced by build.sh and update.sh: which program comes from which module, package and version.
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=versions.env
+source "$here/versions.env"
+
+KUBE_VERSION=${KUBE_VERSION:-$KUBE_VERSION_DEFAULT}
+
+# version_of NAME: the line of the table, for the column that is chosen.
+version_of() {
+  local column=$1_${KUBE_VERSION//./_}
+  printf '%s' "${!column:-${!1:-}}"
+}
+
+# What belongs to which word on the command line.
+programs_of() {
+  case $1 in
+    controlplane) echo etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok ;;
+    etcd | kube-apiserver | kube-controller-manager | kube-scheduler | kubectl) echo "$1" ;;
+    kwok | helm | kubeconform | helm-unittest) echo "$1" ;;
+    all) echo etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok helm kubeconform helm-unittest ;;
+    *) return 1 ;;
+  esac
+}
+
+# describe PROGRAM: sets module (folder), package, version, and stamp (a linker flag that tells a program its version).
+describe() {
+  stamp=""
+  case $1 in
+    etcd)
+      module=kubernetes-$KUBE_VERSION package=go.etcd.io/etcd/server/v3 version=$(version_of ETCD) ;;
+    kube-apiserver | kube-controller-manager | kube-scheduler | kubectl)
+      module=kubernetes-$KUBE_VERSION package=k8s.io/kubernetes/cmd/$1 version=$(version_of KUBERNETES)
+      stamp="-X k8s.io/component-base/version.gitVersion=$version" ;;
+    kwok)
+      module=kwok package=sigs.k8s.io/kwok/cmd/kwok version=$KWOK ;;
+    helm)
+      module=helm package=helm.sh/helm/v3/cmd/helm version=$HELM ;;
+    kubeconform)
+      module=kubeconform package=github.com/yannh/kubeconform/cmd/kubeconform version=$KUBECONFORM ;;
+    helm-unittest)
+      module=helm-unittest package=github.com/helm-unittest/helm-unittest/cmd/helm-unittest version=$HELM_UNITTEST ;;
+    *) return 1 ;;
+  esac
+}

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Writes the modules anew from versions.env: run it after a change there, then commit go.mod and go.sum.
+# One module per line, because their replace lines clash. Needs the module proxy.
+set -euo pipefail
+
+# shellcheck source=programs.sh
+source "$(dirname "${BASH_SOURCE[0]}")/programs.sh"
+
+# fresh FOLDER [REPLACE-LINES]: an empty module
+fresh() {
+  echo "== $1"
+  mkdir -p "$here/$1"
+  cd "$here/$1"
+  rm -f go.mod go.sum
+  printf 'module offhours.invalid/controlplane/%s\n\ngo 1.26.0\n' "$1" >go.mod
+  [[ -z ${2:-} ]] || printf '\n%s\n' "$2" >>go.mod
+}
+
+for KUBE_VERSION in $(sed -n 's/^KUBERNETES_\([0-9]*\)_\([0-9]*\)=.*/\1.\2/p' "$here/versions.env"); do
+  kubernetes=$(version_of KUBERNETES)
+  # k8s.io/kubernetes replaces its staging modules by folders of its own; outside, each has a version of the same number.
+  own=$(cd "$(mktemp -d)" && go mod download -json "k8s.io/kubernetes@$kubernetes" | sed -n 's/.*"GoMod": "\(.*\)",*/\1/p')
+  replaces=$(sed -n 's/^[[:space:]]*\(k8s\.io\/[a-z-]*\) => \.\/staging.*/\1/p' "$own" |
+    while read -r staging; do echo "	$staging => $staging v0.${kubernetes#v1.}"; done)
+  fresh "kubernetes-$KUBE_VERSION" "replace (
+$replaces
+)"
+  wanted=()
+  for program in etcd kube-apiserver kube-controller-manager kube-scheduler kubectl; do
+    describe "$program"
+    wanted+=("$package@$version")
+  done
+  go get -tool "${wanted[@]}"
+done
+
+for program in kwok helm kubeconform helm-unittest; do
+  describe "$program"
+  replaces=""
+  # its own fork, which it names only in its own go.mod
+  [[ $program != helm-unittest ]] ||
+    replaces="replace github.com/vmware-labs/yaml-jsonpath v0.3.2 => github.com/helm-unittest/yaml-jsonpath v0.4.0"
+  fresh "$module" "$replaces"
+  go get -tool "$package@$version"
+done
