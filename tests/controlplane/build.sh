@@ -29,7 +29,7 @@ fi
 
 if [[ -z $(version_of KUBERNETES) ]]; then
   die "KUBE_VERSION=$KUBE_VERSION is not in $here/versions.env" \
-    "known: $(sed -n 's/^KUBERNETES_\([0-9]*\)_\([0-9]*\)=.*/\1.\2/p' "$here/versions.env" | paste -sd ' ')"
+    "known: $(known_versions | paste -sd ' ')"
 fi
 
 programs=()

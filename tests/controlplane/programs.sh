@@ -13,6 +13,11 @@ version_of() {
   printf '%s' "${!column:-${!1:-}}"
 }
 
+# The columns of the table, a line each.
+known_versions() {
+  sed -n 's/^KUBERNETES_\([0-9]*\)_\([0-9]*\)=.*/\1.\2/p' "$here/versions.env"
+}
+
 # What belongs to which word on the command line.
 programs_of() {
   case $1 in

@@ -16,10 +16,10 @@ fresh() {
   [[ -z ${2:-} ]] || printf '\n%s\n' "$2" >>go.mod
 }
 
-for KUBE_VERSION in $(sed -n 's/^KUBERNETES_\([0-9]*\)_\([0-9]*\)=.*/\1.\2/p' "$here/versions.env"); do
+for KUBE_VERSION in $(known_versions); do
   kubernetes=$(version_of KUBERNETES)
   # k8s.io/kubernetes replaces its staging modules by folders of its own; outside, each has a version of the same number.
-  own=$(cd "$(mktemp -d)" && go mod download -json "k8s.io/kubernetes@$kubernetes" | sed -n 's/.*"GoMod": "\(.*\)",*/\1/p')
+  own=$(cd / && go mod download -json "k8s.io/kubernetes@$kubernetes" | sed -n 's/.*"GoMod": "\(.*\)",*/\1/p')
   replaces=$(sed -n 's/^[[:space:]]*\(k8s\.io\/[a-z-]*\) => \.\/staging.*/\1/p' "$own" |
     while read -r staging; do echo "	$staging => $staging v0.${kubernetes#v1.}"; done)
   fresh "kubernetes-$KUBE_VERSION" "replace (

@@ -44,7 +44,7 @@ fn find_or_build() -> anyhow::Result<PathBuf> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .current_dir(repository())
-        .args(["build", "--quiet", "--package", "cli", "--bin", "offhours"]);
+        .args(["build", "--quiet", "--bin", "offhours"]);
     cargo.arg("--target-dir").arg(&target);
     if release {
         cargo.arg("--release");
