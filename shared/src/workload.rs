@@ -121,6 +121,37 @@ pub struct Workload {
     pub replica_failure: Option<Arc<str>>,
     /// Who manages it.
     pub managers: Managers,
+    /// What `spec.scaleTargetRef` names: the target of a ScaledObject.
+    pub scale_target: Option<ScaleTarget>,
+}
+
+/// What an autoscaler scales, in its own namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ScaleTarget {
+    /// API group.
+    pub group: Arc<str>,
+    /// Kind.
+    pub kind: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+}
+
+impl ScaleTarget {
+    /// Reads a `scaleTargetRef`. KEDA's may leave `apiVersion` and `kind` out: a Deployment is meant.
+    pub fn read(target: &Value) -> Option<Self> {
+        let text = |field: &str, default: &str| Arc::from(target.get(field).and_then(Value::as_str).unwrap_or(default));
+        let version: Arc<str> = text("apiVersion", "apps/v1");
+        Some(Self {
+            group: Arc::from(version.rsplit_once('/').map_or("", |(group, _)| group)),
+            kind: text("kind", "Deployment"),
+            name: Arc::from(target.get("name")?.as_str()?),
+        })
+    }
+
+    /// Whether it names this workload (the namespace is the same by nature).
+    pub fn names(&self, workload: &Workload) -> bool {
+        self.name == workload.name && *self.kind == *workload.kind.kind && *self.group == *workload.kind.group
+    }
 }
 
 /// An object that lacks what every object has.
@@ -174,6 +205,7 @@ impl Workload {
                 .and_then(|failure| failure.get("message")?.as_str())
                 .map(Arc::from),
             managers: managers(metadata, first),
+            scale_target: spec.get("scaleTargetRef").and_then(ScaleTarget::read),
         })
     }
 
@@ -304,7 +336,7 @@ pub(crate) fn keep<'k>(kinds: impl IntoIterator<Item = &'k Kind>) -> Keep {
         },
     );
     keep.add(["metadata", "managedFields"], Keep::Each(Box::new(manager)));
-    for field in ["progressDeadlineSeconds", "paused"] {
+    for field in ["progressDeadlineSeconds", "paused", "scaleTargetRef"] {
         keep.add(["spec", field], Keep::All);
     }
     keep.add(["spec", "updateStrategy", "type"], Keep::All);
@@ -443,7 +475,8 @@ fn rollout(kind: &str, metadata: &Value, spec: &Value, status: &Value) -> Rollou
     match kind {
         "Deployment" => {
             let old_pods = number(status, "replicas") > number(status, "updatedReplicas");
-            if observed(metadata, status) && !old_pods {
+            // Of what its controller has not seen yet, no pod runs that could be of an old revision.
+            if !old_pods && (observed(metadata, status) || number(status, "replicas") == 0) {
                 return Rollout::Settled;
             }
             if old_pods && spec.get("paused").and_then(Value::as_bool) == Some(true) {
