@@ -1,3 +1,4 @@
 //! The scheduler of offhours: observe, decide, act.
 
+pub mod decide;
 pub mod lease;

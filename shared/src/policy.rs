@@ -6,9 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::annotations::DownReplicas;
-use crate::api::{Argo, CatchUp, EnforcementMode, Flux, HpaMode, KindFilter, Subjects, UnfinishedRollouts};
+use crate::api::{
+    self, Argo, CalendarTexts, CatchUp, EnforcementMode, Flux, HpaMode, KindFilter, OffHoursSchedule,
+    OffHoursScheduleSpec, ScheduleSelector, Subjects, UnfinishedRollouts,
+};
 use crate::kinds::{ByDefault, Kind};
 use crate::schedule::{Moment, State, Timeline};
 use crate::workload::Keys;
@@ -66,7 +70,12 @@ pub struct Startup {
 
 impl Default for Startup {
     fn default() -> Self {
-        Self { max_concurrent: None, per_minute: None, wait_ready: true, timeout: SignedDuration::from_mins(5) }
+        Self {
+            max_concurrent: None,
+            per_minute: None,
+            wait_ready: true,
+            timeout: SignedDuration::from_mins(5),
+        }
     }
 }
 
@@ -164,6 +173,76 @@ impl Schedule {
         }
     }
 
+    /// Reads a custom resource. A spec that is wrong makes a schedule that nobody knows the state of, which is told, and holds
+    /// nothing.
+    pub fn from_resource(resource: &OffHoursSchedule, calendars: &CalendarTexts) -> Self {
+        let name = resource.metadata.name.as_deref().unwrap_or_default();
+        let mut schedule = Self::from_spec(name, Origin::Resource, &resource.spec, calendars);
+        schedule.uid = Arc::from(resource.metadata.uid.as_deref().unwrap_or_default());
+        schedule.generation = resource.metadata.generation.unwrap_or_default();
+        schedule.deleting = resource.metadata.deletion_timestamp.is_some();
+        schedule
+    }
+
+    /// Reads a spec, of a custom resource or of the settings.
+    pub fn from_spec(name: &str, origin: Origin, spec: &OffHoursScheduleSpec, calendars: &CalendarTexts) -> Self {
+        let told = |problems: &[String]| Arc::from(problems.join("; ").as_str());
+        let validated = match api::validate_with(spec, calendars) {
+            Ok(validated) => validated,
+            Err(problems) => {
+                let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
+                let mut invalid = Self::new(name, origin, Err(told(&problems)));
+                // Which workloads it means can still be told, so that they are left alone instead of counted as out of scope.
+                invalid.kinds.clone_from(&spec.kinds);
+                invalid.selector = spec
+                    .selector
+                    .as_ref()
+                    .and_then(|selector| Selector::compile(selector).ok());
+                return invalid;
+            }
+        };
+        let mut schedule = Self::new(name, origin, Ok(validated.timeline));
+        match spec.selector.as_ref().map(Selector::compile).transpose() {
+            Ok(selector) => schedule.selector = selector,
+            Err(problem) => schedule.timeline = Err(told(&[format!("spec.selector: {problem}")])),
+        }
+        schedule.suspend = spec.suspend;
+        if let Some(enforcement) = &spec.enforcement {
+            schedule.enforcement = Enforcement {
+                mode: enforcement.mode,
+                exempt: enforcement.exempt.clone().unwrap_or_default(),
+                rewrite_for: enforcement.rewrite_for.clone(),
+                guard_overrides: enforcement.guard_overrides,
+                max_wake: validated.max_wake.and_then(|limit| limit.try_into().ok()),
+            };
+        }
+        schedule.down_replicas = match &spec.down_replicas {
+            None => DownReplicas::default(),
+            Some(IntOrString::Int(count)) => DownReplicas::Count(u32::try_from(*count).unwrap_or(0)),
+            Some(IntOrString::String(text)) => {
+                crate::annotations::parse_down_replicas("spec.downReplicas", text).unwrap_or_default()
+            }
+        };
+        schedule.grace = validated.grace_period.try_into().unwrap_or(SignedDuration::ZERO);
+        schedule.kinds.clone_from(&spec.kinds);
+        schedule.hpa = spec.hpa.as_ref().map(|hpa| hpa.mode).unwrap_or_default();
+        schedule.argo.clone_from(&spec.argo);
+        schedule.flux.clone_from(&spec.flux);
+        let startup = spec.startup.as_ref();
+        schedule.startup = Startup {
+            max_concurrent: startup.and_then(|startup| startup.max_concurrent),
+            per_minute: startup.and_then(|startup| startup.per_minute),
+            wait_ready: startup.and_then(|startup| startup.wait_ready).unwrap_or(true),
+            timeout: validated
+                .startup_timeout
+                .try_into()
+                .unwrap_or_else(|_| Startup::default().timeout),
+        };
+        schedule.unfinished_rollouts = spec.unfinished_rollouts.unwrap_or_default();
+        schedule.catch_up = spec.catch_up.unwrap_or_default();
+        schedule
+    }
+
     /// What it says at `now`. `Err`: why nobody knows.
     pub fn present(&self, now: Timestamp) -> Result<Present, Arc<str>> {
         let timeline = self.timeline.as_ref().map_err(Arc::clone)?;
@@ -174,21 +253,26 @@ impl Schedule {
                 && interval.since.unwrap_or(interval.asked) <= now
                 && interval.until.is_none_or(|until| now < until)
         };
-        let interval = match known.filter(holds) {
-            Some(interval) => interval,
-            None => {
-                let until = timeline.next_transition(now).map_err(|exhausted| Arc::from(exhausted.to_string()))?;
-                let interval = Interval {
-                    state: moment.state,
-                    asked: now,
-                    since: timeline.since(now),
-                    until: until.map(|transition| transition.at),
-                };
-                *self.interval.lock().unwrap_or_else(PoisonError::into_inner) = Some(interval);
-                interval
-            }
+        let interval = if let Some(interval) = known.filter(holds) {
+            interval
+        } else {
+            let until = timeline
+                .next_transition(now)
+                .map_err(|exhausted| Arc::from(exhausted.to_string()))?;
+            let interval = Interval {
+                state: moment.state,
+                asked: now,
+                since: timeline.since(now),
+                until: until.map(|transition| transition.at),
+            };
+            *self.interval.lock().unwrap_or_else(PoisonError::into_inner) = Some(interval);
+            interval
         };
-        Ok(Present { moment, since: interval.since, until: interval.until })
+        Ok(Present {
+            moment,
+            since: interval.since,
+            until: interval.until,
+        })
     }
 
     /// The filter that lets workloads of this kind in. `None`: it does not concern them.
@@ -200,13 +284,17 @@ impl Schedule {
                 .find(|filter| {
                     kind.is_named(&filter.kind) && filter.group.as_ref().is_none_or(|group| *group == kind.group)
                 })
-                .map(|filter| Included { running: filter.running }),
+                .map(|filter| Included {
+                    running: filter.running,
+                }),
         }
     }
 
     /// `America/Sao_Paulo`, or `UTC` where it has no timeline.
     pub fn zone_name(&self) -> String {
-        self.timeline.as_ref().map_or_else(|_| "UTC".to_owned(), |timeline| timeline.zone().name().to_owned())
+        self.timeline
+            .as_ref()
+            .map_or_else(|_| "UTC".to_owned(), |timeline| timeline.zone().name().to_owned())
     }
 }
 
@@ -224,6 +312,22 @@ pub struct Selector {
     pub namespaces: Option<Requirements>,
     /// Workloads; `None`: every one.
     pub workloads: Option<Requirements>,
+}
+
+impl Selector {
+    /// Compiles both. `Err`: what is wrong. A selector that is empty counts as absent.
+    pub fn compile(selector: &ScheduleSelector) -> Result<Self, String> {
+        let part = |part: &Option<LabelSelector>| {
+            part.as_ref()
+                .map(Requirements::compile)
+                .transpose()
+                .map(|compiled| compiled.filter(|requirements| !requirements.0.is_empty()))
+        };
+        Ok(Self {
+            namespaces: part(&selector.namespace_selector)?,
+            workloads: part(&selector.label_selector)?,
+        })
+    }
 }
 
 /// A label selector, compiled.
@@ -260,10 +364,15 @@ impl Requirements {
                 "Exists" => Operator::Exists,
                 "DoesNotExist" => Operator::DoesNotExist,
                 unknown => {
-                    return Err(format!("{unknown:?} is no operator; use In, NotIn, Exists or DoesNotExist"));
+                    return Err(format!(
+                        "{unknown:?} is no operator; use In, NotIn, Exists or DoesNotExist"
+                    ));
                 }
             };
-            requirements.push(Requirement { key: expression.key.clone(), operator });
+            requirements.push(Requirement {
+                key: expression.key.clone(),
+                operator,
+            });
         }
         Ok(Self(requirements))
     }
@@ -348,9 +457,20 @@ impl Schedules {
     }
 
     /// The schedule that annotations in place make. `place` says whose they are.
-    pub fn in_place(&self, place: &str, uptime: Option<&str>, downtime: Option<&str>, zone: Option<&str>) -> Arc<Schedule> {
+    pub fn in_place(
+        &self,
+        place: &str,
+        uptime: Option<&str>,
+        downtime: Option<&str>,
+        zone: Option<&str>,
+    ) -> Arc<Schedule> {
         let own = |text: Option<&str>| text.map(str::to_owned);
-        let text = InPlaceText { place: place.to_owned(), uptime: own(uptime), downtime: own(downtime), zone: own(zone) };
+        let text = InPlaceText {
+            place: place.to_owned(),
+            uptime: own(uptime),
+            downtime: own(downtime),
+            zone: own(zone),
+        };
         let mut memory = self.in_place.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(schedule) = memory.get(&text) {
             return Arc::clone(schedule);
@@ -358,7 +478,14 @@ impl Schedules {
         let timeline = crate::schedule::from_annotations(uptime, downtime, zone)
             .map(|(timeline, _warnings)| timeline)
             .map_err(|problems| {
-                Arc::from(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ").as_str())
+                Arc::from(
+                    problems
+                        .iter()
+                        .map(ToString::to_string)
+                        .collect::<Vec<_>>()
+                        .join("; ")
+                        .as_str(),
+                )
             });
         let schedule = Arc::new(Schedule::new(format!("in place on {place}"), Origin::InPlace, timeline));
         if memory.len() < IN_PLACE_MEMORY {

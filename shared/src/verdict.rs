@@ -8,8 +8,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::annotations::{
-    self, ASLEEP_UNTIL, AWAKE_UNTIL, DOWN_REPLICAS, DOWNTIME, DownReplicas, PROTECTED, Problem, REASON, SCHEDULE, STARTUP_ORDER,
-    TIME_ZONE, UPTIME, Until,
+    self, ASLEEP_UNTIL, AWAKE_UNTIL, DOWN_REPLICAS, DOWNTIME, DownReplicas, PROTECTED, Problem, REASON, SCHEDULE,
+    STARTUP_ORDER, TIME_ZONE, UPTIME, Until,
 };
 use crate::api::EnforcementMode;
 use crate::kinds::{ByDefault, Kinds};
@@ -127,7 +127,9 @@ pub struct Verdict {
 impl Verdict {
     /// How firmly it is held. Without a schedule (a sleep by hand): the default.
     pub fn mode(&self) -> EnforcementMode {
-        self.schedule.as_ref().map_or_else(EnforcementMode::default, |schedule| schedule.enforcement.mode)
+        self.schedule
+            .as_ref()
+            .map_or_else(EnforcementMode::default, |schedule| schedule.enforcement.mode)
     }
 
     /// Whether we may write to the workload at all.
@@ -189,7 +191,13 @@ pub fn verdict(workload: &Workload, around: &Surroundings<'_>, now: Timestamp) -
         verdict.down_replicas = down.1;
     }
     if claim.schedules.len() > 1 {
-        verdict.notes.push(Note::Ambiguous(claim.schedules.iter().map(|schedule| Arc::clone(&schedule.name)).collect()));
+        verdict.notes.push(Note::Ambiguous(
+            claim
+                .schedules
+                .iter()
+                .map(|schedule| Arc::clone(&schedule.name))
+                .collect(),
+        ));
     }
     decide(&mut verdict, &keys, &claim, now);
     verdict
@@ -202,7 +210,12 @@ fn decide(verdict: &mut Verdict, keys: &Keys<'_>, claim: &Claim, now: Timestamp)
         verdict.reason = keys.reason(on);
         return;
     }
-    if !claim.schedules.is_empty() && claim.schedules.iter().all(|schedule| schedule.suspend || schedule.deleting) {
+    if !claim.schedules.is_empty()
+        && claim
+            .schedules
+            .iter()
+            .all(|schedule| schedule.suspend || schedule.deleting)
+    {
         verdict.state = State::Up;
         verdict.decided_by = Rule::Suspended;
         return;
@@ -215,8 +228,10 @@ fn decide(verdict: &mut Verdict, keys: &Keys<'_>, claim: &Claim, now: Timestamp)
         verdict.until = Some(until);
         return;
     }
-    if let (Some(created), Some(grace)) = (keys.workload.created, claim.schedules.iter().map(|schedule| schedule.grace).max())
-        && let Ok(end) = created.checked_add(grace)
+    if let (Some(created), Some(grace)) = (
+        keys.workload.created,
+        claim.schedules.iter().map(|schedule| schedule.grace).max(),
+    ) && let Ok(end) = created.checked_add(grace)
         && now < end
     {
         verdict.state = State::Up;
@@ -261,8 +276,17 @@ fn ask_schedules(verdict: &mut Verdict, schedules: &[Arc<Schedule>], now: Timest
         };
         let suspended = schedule.suspend || schedule.deleting;
         let state = if suspended { State::Up } else { present.moment.state };
-        let present = Present { moment: crate::schedule::Moment { state, ..present.moment }, ..present };
-        if decisive.as_ref().is_none_or(|(known, _)| weight(state) > weight(known.moment.state)) {
+        let present = Present {
+            moment: crate::schedule::Moment {
+                state,
+                ..present.moment
+            },
+            ..present
+        };
+        if decisive
+            .as_ref()
+            .is_none_or(|(known, _)| weight(state) > weight(known.moment.state))
+        {
             decisive = Some((present, schedule));
         }
     }
@@ -274,14 +298,25 @@ fn ask_schedules(verdict: &mut Verdict, schedules: &[Arc<Schedule>], now: Timest
     verdict.until = until;
     verdict.schedule = Some(Arc::clone(schedule));
     if verdict.state == State::Unknown {
-        let why = verdict.reason.clone().unwrap_or_else(|| Arc::from("the schedule does not speak of this instant"));
+        let why = verdict
+            .reason
+            .clone()
+            .unwrap_or_else(|| Arc::from("the schedule does not speak of this instant"));
         verdict.decided_by = Rule::Unavailable(why);
     }
 }
 
 /// The wake or sleep by hand that holds. A workload's own counts before its namespace's; of two on one object, the wake.
-fn by_hand(verdict: &mut Verdict, keys: &Keys<'_>, claim: &Claim, now: Timestamp) -> Option<(On, &'static str, Timestamp)> {
-    let max_wake = verdict.schedule.as_ref().and_then(|schedule| schedule.enforcement.max_wake);
+fn by_hand(
+    verdict: &mut Verdict,
+    keys: &Keys<'_>,
+    claim: &Claim,
+    now: Timestamp,
+) -> Option<(On, &'static str, Timestamp)> {
+    let max_wake = verdict
+        .schedule
+        .as_ref()
+        .and_then(|schedule| schedule.enforcement.max_wake);
     let sleeps = claim.included.is_some() || keys.workload.kind.by_default == ByDefault::Yes;
     for on in [On::Workload, On::Namespace] {
         for key in [AWAKE_UNTIL, ASLEEP_UNTIL] {
@@ -289,15 +324,27 @@ fn by_hand(verdict: &mut Verdict, keys: &Keys<'_>, claim: &Claim, now: Timestamp
             if key == ASLEEP_UNTIL && on == On::Namespace && !sleeps {
                 continue;
             }
-            let Some(until) = keys.on(on, key).and_then(|text| annotations::parse_until(key, text).ok()) else { continue };
+            let Some(until) = keys
+                .on(on, key)
+                .and_then(|text| annotations::parse_until(key, text).ok())
+            else {
+                continue;
+            };
             let mut end = until.instant(now)?;
             if let Until::For(_) = until {
-                let limit = max_wake.filter(|_| key == AWAKE_UNTIL).and_then(|limit| now.checked_add(limit).ok());
+                let limit = max_wake
+                    .filter(|_| key == AWAKE_UNTIL)
+                    .and_then(|limit| now.checked_add(limit).ok());
                 let cut = limit.is_some_and(|limit| end > limit);
                 if let Some(limit) = limit.filter(|_| cut) {
                     end = limit;
                 }
-                verdict.notes.push(Note::Duration { on, key, instant: end, cut });
+                verdict.notes.push(Note::Duration {
+                    on,
+                    key,
+                    instant: end,
+                    cut,
+                });
             }
             if now < end {
                 return Some((on, key, end));
@@ -330,7 +377,9 @@ impl<'k> Keys<'k> {
 
     /// The value that counts and parses: the workload's own, else its namespace's.
     fn parsed<T>(&self, key: &str, parse: fn(&str, &str) -> Result<T, Problem>) -> Option<(On, T)> {
-        [On::Workload, On::Namespace].into_iter().find_map(|on| Some((on, parse(key, self.on(on, key)?).ok()?)))
+        [On::Workload, On::Namespace]
+            .into_iter()
+            .find_map(|on| Some((on, parse(key, self.on(on, key)?).ok()?)))
     }
 
     fn protected(&self) -> Option<(On, bool)> {
@@ -384,8 +433,14 @@ fn claim(keys: &Keys<'_>, around: &Surroundings<'_>) -> Claim {
         for schedule in around.schedules.selecting() {
             let Some(selector) = &schedule.selector else { continue };
             let chosen = selector.workloads.is_some() == with_labels
-                && selector.workloads.as_ref().is_none_or(|wanted| wanted.matches(keys.workload.labels.as_ref()))
-                && selector.namespaces.as_ref().is_none_or(|wanted| wanted.matches(keys.namespace.labels.as_ref()));
+                && selector
+                    .workloads
+                    .as_ref()
+                    .is_none_or(|wanted| wanted.matches(keys.workload.labels.as_ref()))
+                && selector
+                    .namespaces
+                    .as_ref()
+                    .is_none_or(|wanted| wanted.matches(keys.namespace.labels.as_ref()));
             if chosen {
                 add(&mut claim, schedule, keys.workload);
             }
@@ -398,7 +453,9 @@ fn claim(keys: &Keys<'_>, around: &Surroundings<'_>) -> Claim {
 }
 
 fn label_claims(claim: &mut Claim, keys: &Keys<'_>, on: On, schedules: &Schedules) {
-    let Some(name) = keys.label(on, SCHEDULE).filter(|name| !name.is_empty()) else { return };
+    let Some(name) = keys.label(on, SCHEDULE).filter(|name| !name.is_empty()) else {
+        return;
+    };
     match schedules.get(name) {
         Some(schedule) => {
             let in_scope = match schedule.scope {
@@ -412,7 +469,11 @@ fn label_claims(claim: &mut Claim, keys: &Keys<'_>, on: On, schedules: &Schedule
         }
         None => match schedules.unavailability() {
             Some(why) => claim.unavailable = Some(Arc::clone(why)),
-            None => claim.why_none = Some(Arc::from(format!("the label on {on} names schedule {name}, which does not exist"))),
+            None => {
+                claim.why_none = Some(Arc::from(format!(
+                    "the label on {on} names schedule {name}, which does not exist"
+                )));
+            }
         },
     }
 }
@@ -432,15 +493,15 @@ fn in_place_claims(claim: &mut Claim, keys: &Keys<'_>, on: On, schedules: &Sched
 }
 
 fn add(claim: &mut Claim, schedule: &Arc<Schedule>, workload: &Workload) {
-    match schedule.includes(&workload.kind) {
-        Some(included) => {
-            claim.included = Some(included);
-            claim.schedules.push(Arc::clone(schedule));
-        }
-        None => {
-            let kind = &workload.kind.kind;
-            claim.why_none = Some(Arc::from(format!("schedule {} does not include the kind {kind}", schedule.name)));
-        }
+    if let Some(included) = schedule.includes(&workload.kind) {
+        claim.included = Some(included);
+        claim.schedules.push(Arc::clone(schedule));
+    } else {
+        let kind = &workload.kind.kind;
+        claim.why_none = Some(Arc::from(format!(
+            "schedule {} does not include the kind {kind}",
+            schedule.name
+        )));
     }
 }
 
@@ -453,9 +514,11 @@ fn never_touched(workload: &Workload, around: &Surroundings<'_>) -> Option<Arc<s
     if namespace == around.own_namespace {
         return Some(Arc::from(format!("namespace {namespace} is our own")));
     }
-    if let Some(owner) = workload.owners.iter().find(|owner| {
-        owner.controller && around.kinds.by_kind(&owner.group, &owner.kind).is_some()
-    }) {
+    if let Some(owner) = workload
+        .owners
+        .iter()
+        .find(|owner| owner.controller && around.kinds.by_kind(&owner.group, &owner.kind).is_some())
+    {
         return Some(Arc::from(format!("it belongs to {} {}", owner.kind, owner.name)));
     }
     for hook in ["helm.sh/hook", "argocd.argoproj.io/hook"] {
@@ -463,12 +526,20 @@ fn never_touched(workload: &Workload, around: &Surroundings<'_>) -> Option<Arc<s
             return Some(Arc::from(format!("it is a hook ({hook})")));
         }
     }
-    around.scaled_by.map(|scaler| Arc::from(format!("its ScaledObject {scaler} is put to sleep instead")))
+    around
+        .scaled_by
+        .map(|scaler| Arc::from(format!("its ScaledObject {scaler} is put to sleep instead")))
 }
 
 /// The name of the ScaledObject among `scalers` that scales the workload.
-pub fn scaled_by<'s>(workload: &Workload, scalers: impl IntoIterator<Item = (&'s str, &'s ScaleTarget)>) -> Option<&'s str> {
-    scalers.into_iter().find(|(_, target)| target.names(workload)).map(|(name, _)| name)
+pub fn scaled_by<'s>(
+    workload: &Workload,
+    scalers: impl IntoIterator<Item = (&'s str, &'s ScaleTarget)>,
+) -> Option<&'s str> {
+    scalers
+        .into_iter()
+        .find(|(_, target)| target.names(workload))
+        .map(|(name, _)| name)
 }
 
 #[cfg(test)]

@@ -54,7 +54,11 @@ pub enum Step {
 
 impl Step {
     fn write(purpose: Purpose, edits: Edits, note: Option<Note>) -> Self {
-        if edits.is_empty() { Self::Nothing } else { Self::Write { purpose, edits, note } }
+        if edits.is_empty() {
+            Self::Nothing
+        } else {
+            Self::Write { purpose, edits, note }
+        }
     }
 }
 
@@ -62,7 +66,11 @@ impl Step {
 pub fn decide_workload(workload: &Workload, verdict: &Verdict, known: &Known<'_>, now: Timestamp) -> Step {
     let read = Record::read(workload);
     // A record that is gone from an object which still sleeps was taken by somebody else than us: we know it still.
-    let lost = read.is_none().then_some(known.record).flatten().filter(|record| record.asleep(workload));
+    let lost = read
+        .is_none()
+        .then_some(known.record)
+        .flatten()
+        .filter(|record| record.asleep(workload));
     let step = match verdict.state {
         State::Unknown => return Step::Nothing,
         State::Up => up(workload, verdict, read.as_ref().or(lost), known, now),
@@ -112,9 +120,15 @@ fn stay_down(workload: &Workload, verdict: &Verdict, record: &Record, known: &Kn
         if let Some(step) = adjust(workload, verdict, record) {
             return step;
         }
-        return if record.differs { put_back(workload, record) } else { Step::Nothing };
+        return if record.differs {
+            put_back(workload, record)
+        } else {
+            Step::Nothing
+        };
     }
-    let in_this_window = record.down_since.is_some_and(|at| verdict.since.is_none_or(|since| since <= at));
+    let in_this_window = record
+        .down_since
+        .is_some_and(|at| verdict.since.is_none_or(|since| since <= at));
     if !in_this_window {
         // From an earlier night, or nobody knows when: what the knob says now is what counts.
         return match not_yet(workload, verdict, now) {
@@ -123,7 +137,13 @@ fn stay_down(workload: &Workload, verdict: &Verdict, record: &Record, known: &Kn
         };
     }
     // Lowered below what we held: that is somebody's wish, too, and asks for nothing.
-    if record::plan(workload, annotations::DownReplicas::Count(record.held_replicas as u32), None).is_none() {
+    if record::plan(
+        workload,
+        annotations::DownReplicas::Count(record.held_replicas as u32),
+        None,
+    )
+    .is_none()
+    {
         return Step::Nothing;
     }
     if matches!(verdict.mode(), EnforcementMode::Warn | EnforcementMode::Off) {
@@ -136,7 +156,10 @@ fn stay_down(workload: &Workload, verdict: &Verdict, record: &Record, known: &Kn
         let again = last.checked_add(RAISE_WINDOW).ok();
         return Step::Skip(Skip {
             reason: "RaisedRepeatedly",
-            message: format!("{} raised it {count} times in ten minutes; it is put down again once in ten minutes", who(workload)),
+            message: format!(
+                "{} raised it {count} times in ten minutes; it is put down again once in ten minutes",
+                who(workload)
+            ),
             tell: true,
             again,
         });
@@ -149,7 +172,9 @@ fn stay_down(workload: &Workload, verdict: &Verdict, record: &Record, known: &Kn
             who(workload),
             workload.kind.knobs.first().map_or("it", |knob| knob.name.as_ref()),
             shared::kinds::value_text(value),
-            record.replicas().map_or_else(|| "as it was".to_owned(), |count| count.to_string()),
+            record
+                .replicas()
+                .map_or_else(|| "as it was".to_owned(), |count| count.to_string()),
         ),
         warning: true,
     };
@@ -165,7 +190,9 @@ fn put_back(workload: &Workload, record: &Record) -> Step {
         reason: "RecordPutBack",
         message: format!(
             "the record of what to restore had been removed or changed; written back ({})",
-            record.replicas().map_or_else(|| "all of it".to_owned(), |count| format!("{count} replicas"))
+            record
+                .replicas()
+                .map_or_else(|| "all of it".to_owned(), |count| format!("{count} replicas"))
         ),
         warning: true,
     };
@@ -183,8 +210,15 @@ fn adjust(workload: &Workload, verdict: &Verdict, record: &Record) -> Option<Ste
     if wanted == record.held_replicas {
         return None;
     }
-    let adjusted = Record { held_replicas: wanted, ..record.clone() };
-    Some(Step::write(Purpose::Adjust, patch::down_again(workload, &adjusted), None))
+    let adjusted = Record {
+        held_replicas: wanted,
+        ..record.clone()
+    };
+    Some(Step::write(
+        Purpose::Adjust,
+        patch::down_again(workload, &adjusted),
+        None,
+    ))
 }
 
 /// The plan for putting it down, or why not yet.
@@ -193,13 +227,17 @@ fn not_yet(workload: &Workload, verdict: &Verdict, now: Timestamp) -> Result<Pla
     if workload.running && !verdict.included.running {
         return Err(Step::Skip(Skip {
             reason: "JobRunning",
-            message: "a running Job is not suspended, which would kill its pods; name the kind with `running: true` to do so".to_owned(),
+            message:
+                "a running Job is not suspended, which would kill its pods; name the kind with `running: true` to do so"
+                    .to_owned(),
             tell: false,
             again: None,
         }));
     }
-    let sleep_anyway =
-        verdict.schedule.as_ref().is_some_and(|schedule| schedule.unfinished_rollouts == UnfinishedRollouts::Sleep);
+    let sleep_anyway = verdict
+        .schedule
+        .as_ref()
+        .is_some_and(|schedule| schedule.unfinished_rollouts == UnfinishedRollouts::Sleep);
     let unfinished = |why: &str| {
         Step::Skip(Skip {
             reason: "RolloutUnfinished",
@@ -214,7 +252,9 @@ fn not_yet(workload: &Workload, verdict: &Verdict, now: Timestamp) -> Result<Pla
         Rollout::Unfinished(why) => Err(unfinished(why)),
         Rollout::Moving { deadline } => {
             let began = verdict.since.or(workload.created).unwrap_or(now);
-            let end = deadline.or_else(|| began.checked_add(ROLLOUT_PATIENCE).ok()).unwrap_or(now);
+            let end = deadline
+                .or_else(|| began.checked_add(ROLLOUT_PATIENCE).ok())
+                .unwrap_or(now);
             if now < end {
                 Err(Step::Skip(Skip {
                     reason: "RolloutInProgress",
@@ -233,7 +273,13 @@ fn not_yet(workload: &Workload, verdict: &Verdict, now: Timestamp) -> Result<Pla
 fn with_instants(workload: &Workload, verdict: &Verdict, step: Step) -> Step {
     let mut fixed = Edits::default();
     for note in &verdict.notes {
-        if let shared::verdict::Note::Duration { on: On::Workload, key, instant, .. } = note {
+        if let shared::verdict::Note::Duration {
+            on: On::Workload,
+            key,
+            instant,
+            ..
+        } = note
+        {
             fixed.annotations.extend(patch::fix_instant(key, *instant).annotations);
         }
     }
@@ -241,7 +287,11 @@ fn with_instants(workload: &Workload, verdict: &Verdict, step: Step) -> Step {
         return step;
     }
     match step {
-        Step::Write { purpose, mut edits, note } => {
+        Step::Write {
+            purpose,
+            mut edits,
+            note,
+        } => {
             edits.annotations.extend(fixed.annotations);
             Step::Write { purpose, edits, note }
         }
@@ -251,7 +301,10 @@ fn with_instants(workload: &Workload, verdict: &Verdict, step: Step) -> Step {
 
 /// Whether missed runs of this workload have to be skipped before it is un-suspended.
 pub fn skips_missed_runs(workload: &Workload, verdict: &Verdict) -> bool {
-    let once = verdict.schedule.as_ref().is_some_and(|schedule| schedule.catch_up == CatchUp::Once);
+    let once = verdict
+        .schedule
+        .as_ref()
+        .is_some_and(|schedule| schedule.catch_up == CatchUp::Once);
     *workload.kind.kind == *"CronJob" && *workload.kind.group == *"batch" && !once
 }
 
