@@ -12,5 +12,6 @@ pub mod policy;
 pub mod prune;
 pub mod record;
 pub mod schedule;
+pub mod settings;
 pub mod verdict;
 pub mod workload;
