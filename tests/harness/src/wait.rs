@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 
 /// Long enough for anything that a healthy control plane does on a busy machine.
-pub const SOON: Duration = Duration::from_secs(30);
+pub const SOON: Duration = Duration::from_secs(60);
 
 /// Asks `probe` again and again until it is content (`Ok`). Past `deadline`: an error that names `what` and the probe's
 /// last error, so let that say what was seen instead.

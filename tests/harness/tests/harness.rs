@@ -1,10 +1,7 @@
 //! The harness keeps what it promises to the suites that stand on it.
 
 use std::{
-    io::{BufRead as _, BufReader},
-    os::unix::process::CommandExt as _,
     path::Path,
-    process::{Command, Stdio},
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -390,6 +387,15 @@ async fn a_process_beside_it_is_watched_stopped_and_killed() -> anyhow::Result<(
 }
 
 #[tokio::test]
+async fn the_product_is_the_binary_that_cargo_built_from_these_sources() -> anyhow::Result<()> {
+    let plane = ControlPlane::shared().await?;
+    let product = Product::start(plane, &Identity::admin(), &["--version"], &[])?;
+    let status = product.wait_for_exit(SOON).await?;
+    ensure!(status.success(), "{status}: {}", product.log());
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_control_plane_of_its_own_can_lose_and_regain_its_api_server() -> anyhow::Result<()> {
     let plane = ControlPlane::start(Options {
         controllers: false,
@@ -426,41 +432,30 @@ fn alive(pid: u32) -> bool {
 
 #[tokio::test]
 async fn nothing_survives_the_sigkill_of_its_owner() -> anyhow::Result<()> {
-    let mut owner = Command::new(env!("CARGO_BIN_EXE_controlplane"))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .process_group(0)
-        .spawn()?;
-    let stdout = owner.stdout.take().context("it is piped")?;
-    let (pids, logs) = tokio::task::spawn_blocking(move || {
-        let (mut pids, mut logs) = (Vec::<u32>::new(), String::new());
-        for line in BufReader::new(stdout).lines() {
-            let line = line?;
-            if let Some(list) = line.strip_prefix("pids: ") {
-                pids = list.split(' ').map(str::parse).collect::<Result<_, _>>()?;
-            }
-            if let Some(path) = line.strip_prefix("logs: ") {
-                path.clone_into(&mut logs);
-            }
-            if line.starts_with("ready") {
-                break;
-            }
-        }
-        anyhow::Ok((pids, logs))
-    })
-    .await??;
+    let plane = ControlPlane::shared().await?;
+    let program = Program::new(env!("CARGO_BIN_EXE_controlplane"));
+    let owner = Product::start_program(plane, "controlplane", &program)?;
+    owner.wait_for_log("ready;", 2 * SOON).await?;
+    let log = owner.log();
+    let line = |start: &str| {
+        log.lines()
+            .find_map(|line| line.strip_prefix(start))
+            .context("it says so")
+    };
+    let pids: Vec<u32> = line("pids: ")?.split(' ').map(str::parse).collect::<Result<_, _>>()?;
     ensure!(
         pids.len() == 5,
         "etcd, API server, controller manager, scheduler, kwok: {pids:?}"
     );
     ensure!(pids.iter().all(|pid| alive(*pid)), "not all of {pids:?} run");
+    let logs = Path::new(line("logs: ")?);
     ensure!(
-        Path::new(&logs).join("kube-apiserver.log").exists(),
-        "no logs in {logs}"
+        logs.join("kube-apiserver.log").exists(),
+        "no logs in {}",
+        logs.display()
     );
 
     owner.kill()?;
-    owner.wait()?;
     wait_for("all children to be gone", SOON, || async {
         let left: Vec<_> = pids.iter().filter(|pid| alive(**pid)).collect();
         ensure!(left.is_empty(), "{left:?} live on");
