@@ -6,6 +6,7 @@
 pub mod annotations;
 pub mod api;
 pub mod clock;
+pub mod hpa;
 pub mod kinds;
 pub mod patch;
 pub mod policy;

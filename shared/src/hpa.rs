@@ -1,0 +1,165 @@
+//! The few facts that we need of an HPA (`HorizontalPodAutoscaler`).
+
+use std::{
+    borrow::Cow,
+    sync::{Arc, LazyLock},
+};
+
+use serde_json::Value;
+
+use crate::{
+    kinds::{ByDefault, Form, Kind, Knob, Readiness},
+    prune::Keep,
+    workload::{ReadWorkload, Workload},
+};
+
+const fn count(name: &'static str, pointer: &'static str) -> Knob {
+    Knob {
+        name: Cow::Borrowed(name),
+        pointer: Cow::Borrowed(pointer),
+        form: Form::Count,
+    }
+}
+
+const KNOBS: &[Knob] = &[
+    count("min-replicas", "/spec/minReplicas"),
+    count("max-replicas", "/spec/maxReplicas"),
+];
+
+static KIND: LazyLock<Arc<Kind>> = LazyLock::new(|| {
+    Arc::new(Kind {
+        group: Cow::Borrowed("autoscaling"),
+        version: Cow::Borrowed("v2"),
+        kind: Cow::Borrowed("HorizontalPodAutoscaler"),
+        plural: Cow::Borrowed("horizontalpodautoscalers"),
+        knobs: Cow::Borrowed(KNOBS),
+        by_default: ByDefault::No,
+        readiness: Readiness::None,
+        scale: false,
+        built_in: true,
+    })
+});
+
+/// The row of HPAs. It is not part of the table: an HPA is no workload, but it is read and patched like one.
+pub fn kind() -> &'static Arc<Kind> {
+    &KIND
+}
+
+/// What an HPA scales.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScaleTarget {
+    /// API group.
+    pub group: Arc<str>,
+    /// Kind.
+    pub kind: Arc<str>,
+    /// Name, in the HPA's own namespace.
+    pub name: Arc<str>,
+}
+
+/// The facts of one HPA.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hpa {
+    /// Metadata, and the two knobs `min-replicas` and `max-replicas` in this order.
+    pub object: Workload,
+    /// What it scales; `None` if it names nothing.
+    pub target: Option<ScaleTarget>,
+    /// Condition `ScaledToZero` is True: the HPA itself brought its target to zero.
+    pub scaled_to_zero: bool,
+}
+
+impl Hpa {
+    /// Reads the facts from a pruned (or whole) object.
+    pub fn read(object: &Value) -> Result<Self, ReadWorkload> {
+        let reference = object.pointer("/spec/scaleTargetRef");
+        let text = |field: &str| reference?.get(field)?.as_str().filter(|text| !text.is_empty());
+        let target = text("kind").zip(text("name")).map(|(kind, name)| ScaleTarget {
+            group: Arc::from(
+                text("apiVersion")
+                    .and_then(|version| version.rsplit_once('/'))
+                    .map_or("", |(group, _)| group),
+            ),
+            kind: Arc::from(kind),
+            name: Arc::from(name),
+        });
+        let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+        let scaled_to_zero = conditions.into_iter().flatten().any(|condition| {
+            condition.get("type").and_then(Value::as_str) == Some("ScaledToZero")
+                && condition.get("status").and_then(Value::as_str) == Some("True")
+        });
+        Ok(Self {
+            object: Workload::read(kind(), object)?,
+            target,
+            scaled_to_zero,
+        })
+    }
+
+    /// `spec.minReplicas`; Kubernetes takes 1 where it is absent.
+    pub fn min_replicas(&self) -> Option<u64> {
+        self.knob(0)
+    }
+
+    /// `spec.maxReplicas`.
+    pub fn max_replicas(&self) -> Option<u64> {
+        self.knob(1)
+    }
+
+    /// Whether it scales this object.
+    pub fn scales(&self, group: &str, kind: &str, name: &str) -> bool {
+        self.target
+            .as_ref()
+            .is_some_and(|target| (&*target.group, &*target.kind, &*target.name) == (group, kind, name))
+    }
+
+    fn knob(&self, index: usize) -> Option<u64> {
+        self.object.knobs.get(index)?.value.as_ref()?.as_u64()
+    }
+}
+
+/// The fields that have to be read of an HPA.
+pub fn keep() -> Keep {
+    let mut keep = crate::workload::keep([kind().as_ref()]);
+    keep.add(["spec", "scaleTargetRef"], Keep::All);
+    keep
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::DeserializeSeed;
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(object: &Value) -> Hpa {
+        let text = object.to_string();
+        let pruned = keep()
+            .deserialize(&mut serde_json::Deserializer::from_str(&text))
+            .unwrap();
+        Hpa::read(&pruned).unwrap()
+    }
+
+    #[test]
+    fn bounds_target_and_our_annotations_are_read_and_metrics_are_not_kept() {
+        let object = json!({
+            "metadata": {"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7",
+                "annotations": {"offhours.platform.io/original-min-replicas": "2", "other": "x"}},
+            "spec": {"minReplicas": 2, "maxReplicas": 9, "metrics": [{"type": "Resource"}],
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}},
+            "status": {"conditions": [{"type": "ScaledToZero", "status": "True"}]},
+        });
+        let hpa = read(&object);
+        assert_eq!((hpa.min_replicas(), hpa.max_replicas()), (Some(2), Some(9)));
+        assert!(hpa.scales("apps", "Deployment", "web"));
+        assert!(!hpa.scales("apps", "Deployment", "other"));
+        assert!(hpa.scaled_to_zero);
+        assert_eq!(hpa.object.annotations.as_ref().unwrap().len(), 1);
+        assert_eq!(hpa, Hpa::read(&object).unwrap());
+    }
+
+    #[test]
+    fn an_hpa_without_a_minimum_or_a_target_is_read_as_such() {
+        let hpa = read(&json!({"metadata": {"name": "x"}, "spec": {"maxReplicas": 3}}));
+        assert_eq!((hpa.min_replicas(), hpa.max_replicas()), (None, Some(3)));
+        assert_eq!(hpa.target, None);
+        assert!(!hpa.scaled_to_zero);
+    }
+}
