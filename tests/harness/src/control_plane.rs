@@ -15,7 +15,7 @@ use anyhow::{Context as _, bail};
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use k8s_openapi::api::{
     authentication::v1::{TokenRequest, TokenRequestSpec},
-    core::v1::{Namespace, Node, Service, ServiceAccount},
+    core::v1::{Namespace, Node, PersistentVolume, Service, ServiceAccount},
 };
 use kube::{
     Api, Client, Config,
@@ -477,6 +477,26 @@ impl ControlPlane {
             .await
             .context("failed to create a namespace")?;
         Ok(name)
+    }
+
+    /// Volumes of 1 Gi that claims without a storage class find: as many as a test's `StatefulSets` will claim. Without
+    /// them pods with claims stay pending.
+    pub async fn volumes(&self, count: u32) -> anyhow::Result<()> {
+        let volumes: Api<PersistentVolume> = Api::all(self.admin().await?);
+        for _ in 0..count {
+            let volume = serde_json::from_value(json!({
+                "metadata": {"name": self.unique_name("volume")},
+                "spec": {
+                    "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+                    "persistentVolumeReclaimPolicy": "Retain", "hostPath": {"path": "/nowhere"},
+                },
+            }))?;
+            volumes
+                .create(&PostParams::default(), &volume)
+                .await
+                .context("failed to create a volume")?;
+        }
+        Ok(())
     }
 
     /// A name that nobody else on this control plane has: for schedules and other cluster-scoped objects.

@@ -62,6 +62,7 @@
 //! - Numbers for the HPA controller: [`ControlPlane::metrics`], per namespace.
 //! - Other feature gates, no controllers, fsync, no audit: a control plane of one's own, [`ControlPlane::start`] with
 //!   [`Options`]; it ends when it is dropped. `Options::bench` is an API server and etcd with fsync alone.
+//! - A StatefulSet with claims: [`ControlPlane::volumes`] first.
 //! - Faults: [`ControlPlane::restart`] and [`ControlPlane::signal`] for each program.
 //! - Pods are steered by annotations in the pod template: `harness/never-ready: "true"`, `harness/ready-after: 3s`,
 //!   `harness/runs-on: "true"` (a Job's pod that does not complete).

@@ -112,6 +112,46 @@ async fn a_pod_is_never_ready_or_late_where_its_annotation_says_so() -> anyhow::
 }
 
 #[tokio::test]
+async fn a_stateful_set_with_claims_becomes_ready() -> anyhow::Result<()> {
+    let plane = ControlPlane::shared().await?;
+    let namespace = plane.namespace("claims", &[]).await?;
+    plane.volumes(2).await?;
+    let stateful_set = r"
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 2
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec: {containers: [{name: main, image: example.com/db, volumeMounts: [{name: data, mountPath: /data}]}]}
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+";
+    plane
+        .kubectl(&["apply", "-n", &namespace, "-f", "-"])?
+        .stdin(stateful_set)
+        .ok()
+        .await?;
+    wait_for("both pods to be ready", SOON, || async {
+        let shown = plane
+            .kubectl(&["get", "statefulset,pvc", "-n", &namespace])?
+            .ok()
+            .await?;
+        ensure!(
+            shown.stdout.contains("2/2") && shown.stdout.matches("Bound").count() == 2,
+            "{}",
+            shown.stdout
+        );
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
 async fn people_are_known_by_name_and_groups_and_rbac_is_enforced() -> anyhow::Result<()> {
     let plane = ControlPlane::shared().await?;
     let namespace = plane.namespace("people", &[]).await?;
