@@ -4,6 +4,7 @@
 //! bare operations (for the webhook, which holds the object in its hands).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use json_patch::jsonptr::PointerBuf;
@@ -233,6 +234,46 @@ pub fn fix_instant(key: &str, at: Timestamp) -> Edits {
     let mut edits = Edits::default();
     edits.annotation(key, Some(annotations::format_instant(at)));
     edits
+}
+
+/// The patch of a CronJob's `status` that makes its controller start none of the runs missed before `now`.
+pub fn skip_missed_runs(workload: &Workload, now: Timestamp) -> Patch {
+    let mut body = Body::new(Preconditions::State, &workload.uid);
+    body.operations.push(PatchOperation::Add(AddOperation {
+        path: PointerBuf::from_tokens(["status", "lastScheduleTime"]),
+        value: Value::String(annotations::format_instant(now)),
+    }));
+    Patch(body.operations)
+}
+
+/// The patch that puts `finalizer` on an object that has `present` ones, or takes it away. `None` if there is nothing to do.
+pub fn finalizer(
+    uid: &str,
+    resource_version: &str,
+    present: &[Arc<str>],
+    finalizer: &str,
+    wanted: bool,
+) -> Option<Patch> {
+    let index = present.iter().position(|name| **name == *finalizer);
+    let mut body = Body::new(Preconditions::State, uid);
+    // The list is written by its indices, which hold for this version only.
+    body.needs_version = true;
+    let at = |token: &str| PointerBuf::from_tokens(["metadata", "finalizers", token]);
+    body.operations.push(match (index, wanted) {
+        (None, true) if present.is_empty() => PatchOperation::Add(AddOperation {
+            path: PointerBuf::from_tokens(["metadata", "finalizers"]),
+            value: Value::Array(vec![Value::from(finalizer)]),
+        }),
+        (None, true) => PatchOperation::Add(AddOperation {
+            path: at("-"),
+            value: Value::from(finalizer),
+        }),
+        (Some(index), false) => PatchOperation::Remove(RemoveOperation {
+            path: at(&index.to_string()),
+        }),
+        _ => return None,
+    });
+    Some(body.finish(resource_version))
 }
 
 /// The second patch where somebody uses server-side apply on the object: it gives the ownership up that our first one took, so

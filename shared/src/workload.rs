@@ -87,6 +87,8 @@ pub struct Managers {
 }
 
 /// The facts of one workload.
+// Independent facts, not states of one machine.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
     /// Its row in the table.
@@ -117,6 +119,10 @@ pub struct Workload {
     pub ready: bool,
     /// A Job that has started and not finished.
     pub running: bool,
+    /// A Job that is over: nothing of it is left to be put to sleep.
+    pub finished: bool,
+    /// When a CronJob's controller last started a Job, or was told that it need not start an older one.
+    pub last_schedule: Option<Timestamp>,
     /// Message of a `ReplicaFailure` condition that is True.
     pub replica_failure: Option<Arc<str>>,
     /// Who manages it.
@@ -199,7 +205,12 @@ impl Workload {
             knobs: kind.knobs.iter().map(|knob| read(object, knob.path())).collect(),
             rollout: rollout(&kind.kind, metadata, spec, status),
             ready: ready(kind.readiness, metadata, spec, status),
-            running: status.get("startTime").is_some() && status.get("completionTime").is_none(),
+            running: status.get("startTime").is_some() && status.get("completionTime").is_none() && !finished(status),
+            finished: status.get("completionTime").is_some() || finished(status),
+            last_schedule: status
+                .get("lastScheduleTime")
+                .and_then(Value::as_str)
+                .and_then(|at| at.parse().ok()),
             replica_failure: condition(status, "ReplicaFailure")
                 .filter(|failure| failure.get("status").and_then(Value::as_str) == Some("True"))
                 .and_then(|failure| failure.get("message")?.as_str())
@@ -355,6 +366,7 @@ pub(crate) fn keep<'k>(kinds: impl IntoIterator<Item = &'k Kind>) -> Keep {
         "stableRS",
         "startTime",
         "completionTime",
+        "lastScheduleTime",
     ] {
         keep.add(["status", field], Keep::All);
     }
@@ -448,6 +460,13 @@ fn condition<'v>(status: &'v Value, name: &str) -> Option<&'v Value> {
         .as_array()?
         .iter()
         .find(|condition| condition.get("type").and_then(Value::as_str) == Some(name))
+}
+
+/// Whether a Job has failed for good or completed.
+fn finished(status: &Value) -> bool {
+    ["Complete", "Failed"]
+        .into_iter()
+        .any(|name| condition(status, name).and_then(|condition| condition.get("status")?.as_str()) == Some("True"))
 }
 
 fn observed(metadata: &Value, status: &Value) -> bool {

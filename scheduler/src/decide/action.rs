@@ -130,3 +130,14 @@ pub struct Skip {
     /// When to look again, if the clock alone can change it.
     pub again: Option<Timestamp>,
 }
+
+#[cfg(test)]
+impl Action {
+    /// The body of a PATCH.
+    pub(crate) fn request_body(&self) -> Patch {
+        match &self.request {
+            Request::Patch { body, .. } => body.clone(),
+            other => panic!("{other:?} is no PATCH"),
+        }
+    }
+}

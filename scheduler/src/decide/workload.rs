@@ -1,25 +1,31 @@
 //! What is to be done with one workload: pure, from its facts and its verdict. (Client not required.)
 
-use std::sync::Arc;
-
 use jiff::{SignedDuration, Timestamp};
-use shared::annotations;
+use shared::annotations::{self, AWAKE_UNTIL};
 use shared::api::{CatchUp, EnforcementMode, UnfinishedRollouts};
-use shared::patch::{self, Edits, Preconditions};
+use shared::kinds::Form;
+use shared::patch::{self, Edits};
 use shared::record::{self, Plan, Record};
 use shared::schedule::State;
-use shared::verdict::{On, Rule, Verdict};
-use shared::workload::{Rollout, Workload};
+use shared::verdict::{On, Verdict};
+use shared::workload::{FIELD_MANAGER, Rollout, Workload};
 
 use super::action::{Note, Purpose, Skip};
+use super::memory::later;
 
 /// How long an unfinished rollout is waited for where its controller names no deadline.
 const ROLLOUT_PATIENCE: SignedDuration = SignedDuration::from_mins(10);
+
+/// How long a controller may take to notice a new rollout.
+const ROLLOUT_NEWS: SignedDuration = SignedDuration::from_mins(1);
 
 /// How often somebody may raise a held workload in [`RAISE_WINDOW`] before it is put down only once in that time.
 const RAISE_LIMIT: usize = 2;
 /// See [`RAISE_LIMIT`].
 pub const RAISE_WINDOW: SignedDuration = SignedDuration::from_mins(10);
+
+/// Who raises a workload within this time after it was put down with a delay still does so again and again.
+const RAISE_SLACK: SignedDuration = SignedDuration::from_mins(1);
 
 /// What is known of a workload beside its present facts.
 #[derive(Debug, Clone, Copy, Default)]
@@ -32,6 +38,8 @@ pub struct Known<'k> {
     pub autoscaler_range: Option<(u64, u64)>,
     /// Replicas for a record that nobody can read.
     pub default_replicas: u64,
+    /// Since when it is known to be rolled out while it should be down.
+    pub rolling: Option<Timestamp>,
 }
 
 /// What is to be done.
@@ -65,22 +73,29 @@ impl Step {
 /// Decides about one workload.
 pub fn decide_workload(workload: &Workload, verdict: &Verdict, known: &Known<'_>, now: Timestamp) -> Step {
     let read = Record::read(workload);
-    // A record that is gone from an object which still sleeps was taken by somebody else than us: we know it still.
-    let lost = read
-        .is_none()
-        .then_some(known.record)
-        .flatten()
+    // A record that is gone from an object which still sleeps, or that nobody can read any more, was taken or spoilt by
+    // somebody else than us: we know it still.
+    let lost = known
+        .record
+        .filter(|_| read.as_ref().is_none_or(|read| read.unreadable().is_some()))
         .filter(|record| record.asleep(workload));
     let step = match verdict.state {
         State::Unknown => return Step::Nothing,
-        State::Up => up(workload, verdict, read.as_ref().or(lost), known, now),
-        State::Down => match (read.as_ref(), lost) {
-            (None, Some(record)) => put_back(workload, record),
-            (None, None) => match not_yet(workload, verdict, now) {
-                Ok(plan) => down(workload, &plan, now),
-                Err(step) => step,
-            },
-            (Some(record), _) => stay_down(workload, verdict, record, known, now),
+        State::Up => {
+            // By day, who set the knob since is believed more than our memory: it may be a zero of its owner's.
+            let lost = lost.filter(|_| {
+                workload
+                    .managers
+                    .knob
+                    .as_deref()
+                    .is_none_or(|manager| manager == FIELD_MANAGER)
+            });
+            up(workload, verdict, lost.or(read.as_ref()), known, now)
+        }
+        State::Down => match (lost, read.as_ref()) {
+            (Some(record), _) => put_back(workload, record),
+            (None, None) => put_down(workload, verdict, known, now),
+            (None, Some(record)) => stay_down(workload, verdict, record, known, now),
         },
     };
     with_instants(workload, verdict, step)
@@ -111,8 +126,24 @@ fn claims(verdict: &Verdict) -> bool {
     verdict.schedule.is_some()
 }
 
-fn down(workload: &Workload, plan: &Plan, now: Timestamp) -> Step {
-    Step::write(Purpose::Down, patch::down(workload, plan, now), None)
+fn put_down(workload: &Workload, verdict: &Verdict, known: &Known<'_>, now: Timestamp) -> Step {
+    match not_yet(workload, verdict, known, now) {
+        Ok(plan) => Step::write(
+            Purpose::Down,
+            patch::down(workload, &plan, now),
+            wake_ended(workload, now),
+        ),
+        Err(step) => step,
+    }
+}
+
+fn wake_ended(workload: &Workload, now: Timestamp) -> Option<Note> {
+    let text = workload.annotation(AWAKE_UNTIL)?;
+    patch::is_expired(AWAKE_UNTIL, text, now).then(|| Note {
+        reason: "WakeEnded",
+        message: format!("{AWAKE_UNTIL}={text} is over"),
+        warning: false,
+    })
 }
 
 fn stay_down(workload: &Workload, verdict: &Verdict, record: &Record, known: &Known<'_>, now: Timestamp) -> Step {
@@ -131,10 +162,7 @@ fn stay_down(workload: &Workload, verdict: &Verdict, record: &Record, known: &Kn
         .is_some_and(|at| verdict.since.is_none_or(|since| since <= at));
     if !in_this_window {
         // From an earlier night, or nobody knows when: what the knob says now is what counts.
-        return match not_yet(workload, verdict, now) {
-            Ok(plan) => down(workload, &plan, now),
-            Err(step) => step,
-        };
+        return put_down(workload, verdict, known, now);
     }
     // Lowered below what we held: that is somebody's wish, too, and asks for nothing.
     if record::plan(
@@ -149,19 +177,15 @@ fn stay_down(workload: &Workload, verdict: &Verdict, record: &Record, known: &Kn
     if matches!(verdict.mode(), EnforcementMode::Warn | EnforcementMode::Off) {
         return Step::Nothing;
     }
-    let recent = known.raised.iter().filter(|at| now.duration_since(**at) < RAISE_WINDOW);
-    if let (count, Some(last)) = (recent.clone().count(), recent.max())
-        && count >= RAISE_LIMIT
-    {
-        let again = last.checked_add(RAISE_WINDOW).ok();
+    if let Some(again) = raised_too_often(known.raised, now) {
         return Step::Skip(Skip {
             reason: "RaisedRepeatedly",
             message: format!(
-                "{} raised it {count} times in ten minutes; it is put down again once in ten minutes",
+                "{} raises it again and again while it is off hours; it is put down once in ten minutes",
                 who(workload)
             ),
             tell: true,
-            again,
+            again: Some(again),
         });
     }
     let value = workload.knobs.first().and_then(|reading| reading.value.as_ref());
@@ -179,6 +203,20 @@ fn stay_down(workload: &Workload, verdict: &Verdict, record: &Record, known: &Kn
         warning: true,
     };
     Step::write(Purpose::DownAgain, patch::down_again(workload, record), Some(note))
+}
+
+/// When it may be put down again: the third time within ten minutes, and from then on, once in ten minutes.
+fn raised_too_often(raised: &[Timestamp], now: Timestamp) -> Option<Timestamp> {
+    let recent = raised
+        .iter()
+        .filter(|at| now.duration_since(**at) < RAISE_WINDOW)
+        .count();
+    let last = *raised.last()?;
+    let before = raised.iter().rev().nth(1).copied();
+    // The last time was itself one that had been waited for.
+    let slowed = before.is_some_and(|before| last.duration_since(before) < RAISE_WINDOW + RAISE_SLACK);
+    let again = last.checked_add(RAISE_WINDOW).ok()?;
+    (now < again && (recent >= RAISE_LIMIT || slowed)).then_some(again)
 }
 
 fn who(workload: &Workload) -> &str {
@@ -204,8 +242,16 @@ fn adjust(workload: &Workload, verdict: &Verdict, record: &Record) -> Option<Ste
     if record.foreign {
         return None;
     }
-    let original = record.replicas()?;
-    let wanted = verdict.down_replicas.of(original).min(original);
+    let wanted = match record.entries.first()? {
+        record::Entry::Was(Some(value)) => {
+            record::count(value).map(|original| verdict.down_replicas.of(original).min(original))?
+        }
+        // Nothing was held where the field is absent: any number holds it.
+        record::Entry::Was(None) if matches!(workload.kind.knobs.first()?.form, Form::Count | Form::CountText) => {
+            verdict.down_replicas.of(0)
+        }
+        _ => return None,
+    };
     // What was held at its own number is held no lower than that by the same rule: nothing to adjust.
     if wanted == record.held_replicas {
         return None;
@@ -222,8 +268,10 @@ fn adjust(workload: &Workload, verdict: &Verdict, record: &Record) -> Option<Ste
 }
 
 /// The plan for putting it down, or why not yet.
-fn not_yet(workload: &Workload, verdict: &Verdict, now: Timestamp) -> Result<Plan, Step> {
-    let plan = record::plan(workload, verdict.down_replicas, None).ok_or(Step::Nothing)?;
+fn not_yet(workload: &Workload, verdict: &Verdict, known: &Known<'_>, now: Timestamp) -> Result<Plan, Step> {
+    let plan = record::plan(workload, verdict.down_replicas, None)
+        .filter(|_| !workload.finished)
+        .ok_or(Step::Nothing)?;
     if workload.running && !verdict.included.running {
         return Err(Step::Skip(Skip {
             reason: "JobRunning",
@@ -234,27 +282,28 @@ fn not_yet(workload: &Workload, verdict: &Verdict, now: Timestamp) -> Result<Pla
             again: None,
         }));
     }
-    let sleep_anyway = verdict
-        .schedule
-        .as_ref()
-        .is_some_and(|schedule| schedule.unfinished_rollouts == UnfinishedRollouts::Sleep);
     let unfinished = |why: &str| {
-        Step::Skip(Skip {
+        let schedule = verdict.schedule.as_ref();
+        if schedule.is_some_and(|schedule| schedule.unfinished_rollouts == UnfinishedRollouts::Sleep) {
+            return Ok(plan.clone());
+        }
+        Err(Step::Skip(Skip {
             reason: "RolloutUnfinished",
             message: format!("not put to sleep: {why}, and old pods would not come back"),
             tell: true,
             again: None,
-        })
+        }))
     };
     match &workload.rollout {
-        _ if sleep_anyway => Ok(plan),
         Rollout::Settled => Ok(plan),
-        Rollout::Unfinished(why) => Err(unfinished(why)),
+        Rollout::Unfinished(why) => unfinished(why),
         Rollout::Moving { deadline } => {
-            let began = verdict.since.or(workload.created).unwrap_or(now);
-            let end = deadline
-                .or_else(|| began.checked_add(ROLLOUT_PATIENCE).ok())
-                .unwrap_or(now);
+            // A deadline of an earlier rollout is long over when a new one has only begun: its controller has a moment to say so.
+            let began = known.rolling.unwrap_or(now);
+            let end = match deadline {
+                Some(deadline) => (*deadline).max(later(began, ROLLOUT_NEWS)),
+                None => later(began, ROLLOUT_PATIENCE),
+            };
             if now < end {
                 Err(Step::Skip(Skip {
                     reason: "RolloutInProgress",
@@ -263,7 +312,7 @@ fn not_yet(workload: &Workload, verdict: &Verdict, now: Timestamp) -> Result<Pla
                     again: Some(end),
                 }))
             } else {
-                Err(unfinished("its rollout did not finish"))
+                unfinished("its rollout did not finish")
             }
         }
     }
@@ -306,19 +355,4 @@ pub fn skips_missed_runs(workload: &Workload, verdict: &Verdict) -> bool {
         .as_ref()
         .is_some_and(|schedule| schedule.catch_up == CatchUp::Once);
     *workload.kind.kind == *"CronJob" && *workload.kind.group == *"batch" && !once
-}
-
-/// The JSON patch of a step's edits.
-pub fn body(workload: &Workload, edits: &Edits) -> json_patch::Patch {
-    edits.patch(workload, Preconditions::State)
-}
-
-/// Whether the verdict is one of leaving: it carries our record and no schedule claims it any more.
-pub fn has_left(verdict: &Verdict) -> bool {
-    matches!(verdict.decided_by, Rule::OutOfScope(_) | Rule::Protected(_))
-}
-
-/// A name for logs.
-pub fn name(workload: &Workload) -> Arc<str> {
-    Arc::from(workload.object_ref().to_string())
 }

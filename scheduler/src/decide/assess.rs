@@ -1,0 +1,325 @@
+//! One workload: its verdict, what follows from it, and until when both hold. (Client not required.)
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use shared::annotations::{STARTUP_ORDER, parse_order};
+use shared::patch::{self, Edits, Preconditions};
+use shared::policy::Schedule;
+use shared::record::{self, Record};
+use shared::schedule::State;
+use shared::verdict::{self, On, Rule, Verdict, verdict};
+use shared::workload::{ObjectRef, Workload};
+
+use super::action::{Action, Note, Purpose, Request, Skip, Target};
+use super::memory::{Memory, later};
+use super::snapshot::Snapshot;
+use super::workload::{Known, Step, decide_workload, skips_missed_runs};
+
+/// How old a CronJob's last run may be so that un-suspending it starts none that was missed before.
+const FRESH: SignedDuration = SignedDuration::from_secs(60);
+
+/// Where a workload is in the order of waking: its namespace's `startup-order`, then its own. Lower wakes first.
+pub type Order = (i32, i32);
+
+/// How a workload counts in the status of its schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// It is up.
+    Up,
+    /// It is asleep, or was down already.
+    Down,
+    /// It is never touched.
+    Protected,
+    /// It could not be brought where it should be.
+    Failing,
+}
+
+/// What follows for one workload.
+// Independent facts, not states of one machine.
+#[allow(clippy::struct_excessive_bools)]
+#[derive(Debug, Clone)]
+pub struct Assessment {
+    /// Its UID.
+    pub uid: Arc<str>,
+    /// The version that was looked at.
+    pub version: Arc<str>,
+    /// What should be.
+    pub state: State,
+    /// The rule that says so.
+    pub decided_by: Rule,
+    /// The schedule that claims it.
+    pub schedule: Option<Arc<Schedule>>,
+    /// It carries our record and is where we put it.
+    pub asleep: bool,
+    /// What is to be done.
+    pub step: Step,
+    /// Its wave.
+    pub order: Order,
+    /// Whether its restore keeps to its schedule's pace.
+    pub paced: bool,
+    /// Restored and not yet ready.
+    pub waking: bool,
+    /// A CronJob whose missed runs must be skipped before it is restored.
+    pub skip_missed_runs: bool,
+    /// What keeps it from where it should be.
+    pub trouble: Option<Skip>,
+    /// How it counts.
+    pub class: Class,
+    /// What is worth telling on the object.
+    pub notes: Vec<Note>,
+    /// When all this may change by the clock alone.
+    pub again: Option<Timestamp>,
+}
+
+impl Assessment {
+    /// Why it wants a write, if it does.
+    pub fn purpose(&self) -> Option<Purpose> {
+        match &self.step {
+            Step::Write { purpose, .. } => Some(*purpose),
+            Step::Nothing | Step::Skip(_) => None,
+        }
+    }
+}
+
+/// Looks at one workload. The memory takes in what is seen.
+pub fn assess(snapshot: &Snapshot, memory: &mut Memory, workload: &Workload, now: Timestamp) -> Assessment {
+    let object = workload.object_ref();
+    let first_sight = memory.observe(workload);
+    let mut said = verdict(workload, &snapshot.surroundings(workload), now);
+    force(snapshot, &mut said, now);
+    let uid = &workload.uid;
+    let timeout = said.schedule.as_ref().map(|schedule| schedule.startup.timeout);
+    // Restored by a former leader a moment ago, for all we know: the waves after it wait for it, too.
+    if first_sight
+        && said.state == State::Up
+        && !workload.ready
+        && let (Some(timeout), Some(since), Rule::Schedule(_)) = (timeout, said.since, &said.decided_by)
+        && now < later(since, timeout)
+        && workload.created.is_some_and(|created| created < since)
+    {
+        memory.wakes(uid, since);
+    }
+    let mut again = said.until;
+    let mut sooner = |at: Option<Timestamp>| again = [again, at].into_iter().flatten().min();
+    if said.state != State::Up {
+        memory.rests(uid);
+    }
+    if let Some(since) = memory.waking(uid) {
+        match timeout.map(|timeout| later(since, timeout)) {
+            Some(end) if now < end => sooner(Some(end)),
+            _ => memory.give_up(uid),
+        }
+    }
+    let known = Known {
+        record: memory.record(uid),
+        raised: memory.raised(uid),
+        autoscaler_range: snapshot.range(&object),
+        default_replicas: snapshot.default_replicas,
+        rolling: memory.rolling(uid),
+    };
+    let step = decide_workload(workload, &said, &known, now);
+    let rolls = matches!(&step, Step::Skip(skip) if skip.reason == "RolloutInProgress");
+    memory.rolls(uid, rolls, now);
+    let mut trouble = None;
+    if let Step::Skip(skip) = &step {
+        sooner(skip.again);
+        trouble = Some(skip.clone()).filter(|skip| skip.tell);
+    }
+    if matches!(step, Step::Nothing) {
+        memory.settled(&object);
+    }
+    if let Some(failure) = memory.failure(&object).filter(|failure| failure.is_worth_telling()) {
+        trouble = Some(Skip {
+            reason: failure.reason,
+            message: failure.message.to_string(),
+            tell: true,
+            again: Some(failure.again),
+        });
+    } else if memory.is_late(uid) && said.state == State::Up {
+        trouble = Some(late(workload));
+    }
+    if matches!(step, Step::Write { .. }) {
+        sooner(memory.paused(&object, now));
+    }
+    let asleep = Record::read(workload).is_some_and(|record| !record.foreign && record.asleep(workload));
+    let class = match &said.decided_by {
+        Rule::Protected(_) => Class::Protected,
+        _ if trouble.is_some() => Class::Failing,
+        _ if asleep || (said.state == State::Down && record::plan(workload, said.down_replicas, None).is_none()) => {
+            Class::Down
+        }
+        _ => Class::Up,
+    };
+    Assessment {
+        uid: Arc::clone(uid),
+        version: Arc::clone(&workload.resource_version),
+        state: said.state,
+        order: order(snapshot, workload),
+        paced: !matches!(
+            said.decided_by,
+            Rule::Awake(On::Workload) | Rule::Protected(On::Workload) | Rule::Grace | Rule::OutOfScope(_)
+        ),
+        waking: memory.waking(uid).is_some(),
+        skip_missed_runs: skips_missed_runs(workload, &said),
+        asleep,
+        trouble,
+        class,
+        notes: notes(&said),
+        again: again.map(|at| {
+            if at <= now {
+                later(now, SignedDuration::from_secs(1))
+            } else {
+                at
+            }
+        }),
+        decided_by: said.decided_by,
+        schedule: said.schedule,
+        step,
+    }
+}
+
+/// In one-shot mode the schedule's workloads are brought to one state, and nothing else is touched.
+fn force(snapshot: &Snapshot, said: &mut Verdict, now: Timestamp) {
+    let Some(forced) = &snapshot.forced else { return };
+    if said
+        .schedule
+        .as_ref()
+        .is_none_or(|schedule| schedule.name != forced.schedule)
+    {
+        said.state = State::Unknown;
+        said.until = None;
+        return;
+    }
+    if matches!(said.decided_by, Rule::Schedule(_)) {
+        said.state = forced.state;
+        // Each pass is a window of its own: what somebody set since the last one is what counts.
+        said.since = Some(now);
+        said.until = None;
+    }
+}
+
+fn late(workload: &Workload) -> Skip {
+    let message = match &workload.replica_failure {
+        Some(why) => format!("restored, but its pods cannot be created: {why}"),
+        None => "restored, but not ready within the startup timeout; the waves after it went on".to_owned(),
+    };
+    Skip {
+        reason: if workload.replica_failure.is_some() {
+            "ReplicaFailure"
+        } else {
+            "NotReadyInTime"
+        },
+        message,
+        tell: true,
+        again: None,
+    }
+}
+
+fn order(snapshot: &Snapshot, workload: &Workload) -> Order {
+    let parsed = |text: Option<&str>| text.and_then(|text| parse_order(STARTUP_ORDER, text).ok()).unwrap_or(0);
+    let namespace = snapshot.namespace(&workload.namespace);
+    (
+        parsed(namespace.and_then(|namespace| namespace.annotation(STARTUP_ORDER))),
+        parsed(workload.annotation(STARTUP_ORDER)),
+    )
+}
+
+/// What the verdict has to tell on the object itself. What is wrong on a namespace is told there, once.
+fn notes(said: &Verdict) -> Vec<Note> {
+    said.notes
+        .iter()
+        .filter_map(|note| match note {
+            verdict::Note::Ignored(On::Workload, problem) => Some(Note {
+                reason: "ValueIgnored",
+                message: problem.to_string(),
+                warning: true,
+            }),
+            verdict::Note::Ambiguous(names) => Some(Note {
+                reason: "Ambiguous",
+                message: format!(
+                    "several schedules claim it with equal rank ({}); it is down only while all of them say so",
+                    names.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join(", ")
+                ),
+                warning: true,
+            }),
+            verdict::Note::Duration {
+                on: On::Workload,
+                key,
+                instant,
+                cut: true,
+            } => Some(Note {
+                reason: "WakeCut",
+                message: format!("{key} was longer than the schedule's maxWake allows; it ends at {instant}"),
+                warning: true,
+            }),
+            verdict::Note::Ignored(On::Namespace, _) | verdict::Note::Duration { .. } => None,
+        })
+        .collect()
+}
+
+/// The write that a step asks for, as of `now`. `None` if it asks for none.
+pub fn action(workload: &Workload, assessment: &Assessment, now: Timestamp) -> Option<Action> {
+    let Step::Write { purpose, edits, note } = &assessment.step else {
+        return None;
+    };
+    let missed = *purpose == Purpose::Restore
+        && assessment.skip_missed_runs
+        && wakes(workload, edits)
+        && workload.last_schedule.is_none_or(|at| later(at, FRESH) < now);
+    let (purpose, body, subresource, event) = if missed {
+        let body = patch::skip_missed_runs(workload, now);
+        (Purpose::SkipMissedRuns, body, Some("status"), None)
+    } else {
+        (
+            *purpose,
+            edits.patch(workload, Preconditions::State),
+            None,
+            note.clone(),
+        )
+    };
+    Some(Action {
+        target: target(workload),
+        request: Request::Patch {
+            body,
+            subresource,
+            dry_run: false,
+        },
+        purpose,
+        schedule: assessment.schedule.as_ref().map(|schedule| Arc::clone(&schedule.name)),
+        event,
+        disown: matches!(
+            purpose,
+            Purpose::Down | Purpose::DownAgain | Purpose::Restore | Purpose::Adjust
+        ),
+    })
+}
+
+/// Whether these edits take a flag off.
+fn wakes(workload: &Workload, edits: &Edits) -> bool {
+    edits.knobs.iter().any(|(index, value)| {
+        let present = workload.knobs.get(*index).and_then(|reading| reading.value.as_ref());
+        present.and_then(serde_json::Value::as_bool) == Some(true)
+            && value.as_ref().and_then(serde_json::Value::as_bool) != Some(true)
+    })
+}
+
+/// A workload as the target of a write.
+pub fn target(workload: &Workload) -> Target {
+    Target {
+        object: workload.object_ref(),
+        version: Arc::from(workload.kind.version.as_ref()),
+        plural: Arc::from(workload.kind.plural.as_ref()),
+        uid: Arc::clone(&workload.uid),
+    }
+}
+
+/// The key of a namespace among objects.
+pub fn namespace_ref(name: &Arc<str>) -> ObjectRef {
+    ObjectRef {
+        group: Arc::from(""),
+        kind: Arc::from("Namespace"),
+        namespace: Arc::from(""),
+        name: Arc::clone(name),
+    }
+}

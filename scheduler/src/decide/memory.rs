@@ -1,0 +1,305 @@
+//! What is known beyond the present facts: seen earlier, or done by us. (Client not required.)
+//!
+//! It changes by observed facts and by the outcome of actions only, and everything works without it: a new leader starts with
+//! an empty one.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use shared::record::Record;
+use shared::workload::{ObjectRef, Workload};
+
+use super::action::Purpose;
+use super::workload::RAISE_WINDOW;
+
+/// After a conflict: how long the watch has time to show what was in the way before we try all the same.
+const CONFLICT_PATIENCE: SignedDuration = SignedDuration::from_secs(5);
+/// First pause after a failed write.
+const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(1);
+/// Longest pause after failed writes.
+const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(5);
+/// Shortest pause after a write that was refused for want of rights.
+const FORBIDDEN_PAUSE: SignedDuration = SignedDuration::from_secs(30);
+
+/// How an action ended, as far as the next decision is concerned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Written (in a dry run: would be).
+    Done,
+    /// What we relied on was not so (409, or the 422 of a failed test), or the object is gone.
+    Conflict,
+    /// Refused or broken off; it may be tried again.
+    Failed {
+        /// CamelCase reason for conditions, such as `Forbidden`.
+        reason: &'static str,
+        /// One line: verb, resource and what the API server said.
+        message: String,
+        /// The API server's own wish.
+        retry_after: Option<SignedDuration>,
+    },
+    /// Not sent: we do not lead any more, or are shutting down.
+    NotSent,
+}
+
+/// A write that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// How many times in a row.
+    pub times: u32,
+    /// Since when.
+    pub since: Timestamp,
+    /// When it is tried again.
+    pub again: Timestamp,
+    /// CamelCase reason.
+    pub reason: &'static str,
+    /// One line.
+    pub message: Arc<str>,
+}
+
+impl Failure {
+    /// Whether people should hear of it: it lasts, or waiting will not help.
+    pub fn is_worth_telling(&self) -> bool {
+        self.times >= 3 || matches!(self.reason, "Forbidden" | "Invalid" | "RecordTooLarge")
+    }
+}
+
+/// A conflict: wait until something newer than this version was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Conflict {
+    version: Arc<str>,
+    again: Timestamp,
+}
+
+/// What is remembered.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Memory {
+    /// The last readable record of what sleeps, by UID.
+    records: BTreeMap<Arc<str>, Record>,
+    /// When a workload was put down again because somebody had raised it, by UID.
+    raised: BTreeMap<Arc<str>, Vec<Timestamp>>,
+    /// Restored and not ready since, by UID.
+    waking: BTreeMap<Arc<str>, Timestamp>,
+    /// Not ready within its time, by UID.
+    late: BTreeSet<Arc<str>>,
+    /// Should be down and is being rolled out: since when this is known, by UID.
+    rolling: BTreeMap<Arc<str>, Timestamp>,
+    /// UIDs that were seen before.
+    seen: BTreeSet<Arc<str>>,
+    /// When workloads of a schedule were restored in the last minute.
+    starts: BTreeMap<Arc<str>, VecDeque<Timestamp>>,
+    failures: BTreeMap<ObjectRef, Failure>,
+    conflicts: BTreeMap<ObjectRef, Conflict>,
+}
+
+impl Memory {
+    /// Takes in what was seen of a workload. True the first time.
+    pub fn observe(&mut self, workload: &Workload) -> bool {
+        let uid = &workload.uid;
+        match Record::read(workload) {
+            Some(record) if record.foreign || record.unreadable().is_some() => {}
+            Some(record) => {
+                self.records.insert(Arc::clone(uid), record);
+            }
+            None => {
+                if self.records.get(uid).is_some_and(|record| !record.asleep(workload)) {
+                    self.records.remove(uid);
+                }
+            }
+        }
+        if workload.ready {
+            self.waking.remove(uid);
+            self.late.remove(uid);
+        }
+        // The pruned facts change only with the version: what was in the way has been seen.
+        if let Some(conflict) = self.conflicts.get(&workload.object_ref())
+            && conflict.version != workload.resource_version
+        {
+            self.conflicts.remove(&workload.object_ref());
+        }
+        self.seen.insert(Arc::clone(uid))
+    }
+
+    /// Takes in that an object is gone.
+    pub fn forget(&mut self, object: &ObjectRef, uid: &str) {
+        self.records.remove(uid);
+        self.raised.remove(uid);
+        self.waking.remove(uid);
+        self.late.remove(uid);
+        self.rolling.remove(uid);
+        self.seen.remove(uid);
+        self.failures.remove(object);
+        self.conflicts.remove(object);
+    }
+
+    /// Takes in how an action ended. `version` is the resource version that it was decided on.
+    pub fn note(
+        &mut self,
+        object: &ObjectRef,
+        uid: &Arc<str>,
+        version: &Arc<str>,
+        purpose: Purpose,
+        outcome: &Outcome,
+        now: Timestamp,
+    ) {
+        match outcome {
+            Outcome::Done => {
+                self.failures.remove(object);
+                self.conflicts.remove(object);
+                match purpose {
+                    Purpose::DownAgain => {
+                        let raised = self.raised.entry(Arc::clone(uid)).or_default();
+                        raised.retain(|at| now.duration_since(*at) < RAISE_WINDOW * 3);
+                        raised.push(now);
+                    }
+                    Purpose::Restore => {
+                        self.waking.insert(Arc::clone(uid), now);
+                        self.records.remove(uid);
+                    }
+                    Purpose::Forget => {
+                        self.records.remove(uid);
+                    }
+                    Purpose::Down => {
+                        self.waking.remove(uid);
+                        self.late.remove(uid);
+                    }
+                    _ => {}
+                }
+            }
+            Outcome::Conflict => {
+                let conflict = Conflict {
+                    version: Arc::clone(version),
+                    again: later(now, CONFLICT_PATIENCE),
+                };
+                self.conflicts.insert(object.clone(), conflict);
+            }
+            Outcome::Failed {
+                reason,
+                message,
+                retry_after,
+            } => {
+                let times = self.failures.get(object).map_or(0, |failure| failure.times) + 1;
+                let since = self.failures.get(object).map_or(now, |failure| failure.since);
+                let mut pause = (FIRST_PAUSE * 2_i32.pow(times.saturating_sub(1).min(12))).min(LONGEST_PAUSE);
+                if *reason == "Forbidden" {
+                    pause = pause.max(FORBIDDEN_PAUSE);
+                }
+                let failure = Failure {
+                    times,
+                    since,
+                    again: later(now, retry_after.unwrap_or_default().max(pause)),
+                    reason,
+                    message: Arc::from(message.as_str()),
+                };
+                self.failures.insert(object.clone(), failure);
+            }
+            Outcome::NotSent => {}
+        }
+    }
+
+    /// Takes in that a restore for a schedule with a budget was sent.
+    pub fn started(&mut self, schedule: &Arc<str>, now: Timestamp) {
+        let starts = self.starts.entry(Arc::clone(schedule)).or_default();
+        while starts.front().is_some_and(|at| now.duration_since(*at) >= MINUTE) {
+            starts.pop_front();
+        }
+        starts.push_back(now);
+    }
+
+    /// When a schedule that restores `per_minute` workloads may restore the next one. `None`: now.
+    pub fn next_start(&self, schedule: &str, per_minute: u32, now: Timestamp) -> Option<Timestamp> {
+        let starts = self.starts.get(schedule)?;
+        // A start in the future is one before the clock was set back.
+        let recent = starts
+            .iter()
+            .filter(|at| (SignedDuration::ZERO..MINUTE).contains(&now.duration_since(**at)));
+        let surplus = recent.clone().count().checked_sub(per_minute as usize)?;
+        recent.clone().nth(surplus).map(|at| later(*at, MINUTE))
+    }
+
+    /// The last readable record of an object that slept when last seen.
+    pub fn record(&self, uid: &str) -> Option<&Record> {
+        self.records.get(uid)
+    }
+
+    /// When it was put down again because somebody had raised it.
+    pub fn raised(&self, uid: &str) -> &[Timestamp] {
+        self.raised.get(uid).map_or(&[], Vec::as_slice)
+    }
+
+    /// Since when it is restored and not ready.
+    pub fn waking(&self, uid: &str) -> Option<Timestamp> {
+        self.waking.get(uid).copied()
+    }
+
+    /// Treats a workload as restored at `at` and not yet ready.
+    pub fn wakes(&mut self, uid: &Arc<str>, at: Timestamp) {
+        self.waking.insert(Arc::clone(uid), at);
+    }
+
+    /// It did not become ready in its time: nobody waits for it any more.
+    pub fn give_up(&mut self, uid: &Arc<str>) {
+        if self.waking.remove(uid).is_some() {
+            self.late.insert(Arc::clone(uid));
+        }
+    }
+
+    /// Nobody waits for it, and it is not late.
+    pub fn rests(&mut self, uid: &str) {
+        self.waking.remove(uid);
+        self.late.remove(uid);
+    }
+
+    /// Whether it did not become ready in its time and still is not.
+    pub fn is_late(&self, uid: &str) -> bool {
+        self.late.contains(uid)
+    }
+
+    /// Since when it is known to be rolled out while it should be down.
+    pub fn rolling(&self, uid: &str) -> Option<Timestamp> {
+        self.rolling.get(uid).copied()
+    }
+
+    /// Takes in whether it is being rolled out while it should be down.
+    pub fn rolls(&mut self, uid: &Arc<str>, rolls: bool, now: Timestamp) {
+        if rolls {
+            self.rolling.entry(Arc::clone(uid)).or_insert(now);
+        } else {
+            self.rolling.remove(uid);
+        }
+    }
+
+    /// The failure of the last writes of an object.
+    pub fn failure(&self, object: &ObjectRef) -> Option<&Failure> {
+        self.failures.get(object)
+    }
+
+    /// A failed write is no concern any more: there is nothing to write.
+    pub fn settled(&mut self, object: &ObjectRef) {
+        self.failures.remove(object);
+        self.conflicts.remove(object);
+    }
+
+    /// Until when an object is left alone after a failure or conflict. `None`: it may be written.
+    pub fn paused(&self, object: &ObjectRef, now: Timestamp) -> Option<Timestamp> {
+        let failed = self.failures.get(object).map(|failure| (failure.again, LONGEST_PAUSE));
+        let conflict = self
+            .conflicts
+            .get(object)
+            .map(|conflict| (conflict.again, CONFLICT_PATIENCE));
+        [failed, conflict]
+            .into_iter()
+            .flatten()
+            // A pause longer than any that we make is one from before the clock was set back.
+            .filter(|(again, longest)| now < *again && again.duration_since(now) <= *longest * 2)
+            .map(|(again, _)| again)
+            .max()
+    }
+}
+
+const MINUTE: SignedDuration = SignedDuration::from_mins(1);
+
+/// `at` and so much later; at the end of time, its end.
+pub(super) fn later(at: Timestamp, by: SignedDuration) -> Timestamp {
+    at.checked_add(by).unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,7 @@
+//! Tests of decisions: rules, cases, pace, and a model.
+
+mod cases;
+mod decide_workload;
+mod equality;
+mod pace;
+mod world;
