@@ -3,6 +3,7 @@
 
 mod spec;
 mod status;
+mod structure;
 pub(crate) mod validate;
 
 pub use spec::{
@@ -11,6 +12,7 @@ pub use spec::{
     UnfinishedRollouts,
 };
 pub use status::{Condition, OffHoursScheduleStatus, PlannedTransition, WorkloadCounts};
+pub use structure::{definition, read_document};
 pub(crate) use validate::message;
 pub use validate::{CalendarTexts, Validated, validate, validate_name, validate_with};
 

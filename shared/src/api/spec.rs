@@ -37,8 +37,7 @@ use super::validate::message;
         priority = 1
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    validation = Rule::new("self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')")
-        .message(message::NAME_IS_NO_LABEL_VALUE)
+    validation = Rule::new("self.metadata.name.size() <= 63").message(message::NAME_TOO_LONG)
 )]
 #[x_kube(
     validation = Rule::new("!(has(self.cron) && (has(self.uptime) || has(self.downtime)))").message(message::CRON_AND_WINDOWS)

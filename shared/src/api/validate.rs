@@ -23,8 +23,7 @@ pub(crate) mod message {
     pub(crate) const SELECTOR_EMPTY: &str =
         "an empty selector would match everything; write a namespaceSelector or a labelSelector that is not empty";
     pub(crate) const DOWN_REPLICAS: &str = "`downReplicas` is a number from 0, or a percentage from `0%` to `100%`";
-    pub(crate) const NAME_IS_NO_LABEL_VALUE: &str =
-        "the name of a schedule is used as a label value: at most 63 characters, and no dot";
+    pub(crate) const NAME_TOO_LONG: &str = "the name of a schedule is used as a label value: at most 63 characters";
     pub(crate) const NOT_A_DURATION: &str = "is not a duration; write it such as `90s`, `15m`, `2h30m` or `1d`";
 }
 
@@ -215,8 +214,8 @@ fn durations(spec: &OffHoursScheduleSpec, problems: &mut Vec<Problem>) -> Durati
 /// # Errors
 /// The problem, at `metadata.name`.
 pub fn validate_name(name: &str) -> Result<(), Problem> {
-    if name.is_empty() || name.len() > 63 || name.contains('.') {
-        return Err(Problem::new("metadata.name", message::NAME_IS_NO_LABEL_VALUE));
+    if name.is_empty() || name.len() > 63 {
+        return Err(Problem::new("metadata.name", message::NAME_TOO_LONG));
     }
     Ok(())
 }

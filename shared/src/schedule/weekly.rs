@@ -19,23 +19,21 @@ impl WeekSet {
         }
         let from = start.rem_euclid(WEEK);
         let to = from + (end - start);
-        self.intervals.push((from, to.min(WEEK)));
+        self.insert(from, to.min(WEEK));
         if to > WEEK {
-            self.intervals.push((0, to - WEEK));
+            self.insert(0, to - WEEK);
         }
-        self.merge();
     }
 
-    fn merge(&mut self) {
-        self.intervals.sort_unstable();
-        let mut merged: Vec<(i32, i32)> = Vec::with_capacity(self.intervals.len());
-        for &(start, end) in &self.intervals {
-            match merged.last_mut() {
-                Some(last) if start <= last.1 => last.1 = last.1.max(end),
-                _ => merged.push((start, end)),
-            }
-        }
-        self.intervals = merged;
+    /// Puts an interval in its place, joined with those that it touches.
+    fn insert(&mut self, start: i32, end: i32) {
+        let first = self.intervals.partition_point(|&(_, other)| other < start);
+        let after = self.intervals.partition_point(|&(other, _)| other <= end);
+        let touched = self.intervals.get(first..after).unwrap_or_default();
+        let joined = touched.iter().fold((start, end), |joined, other| {
+            (joined.0.min(other.0), joined.1.max(other.1))
+        });
+        self.intervals.splice(first..after.max(first), [joined]);
     }
 
     /// Whether it is the whole week.
@@ -118,11 +116,10 @@ impl WeekSet {
 
     /// The first stretch that two sets share.
     pub(crate) fn overlap(&self, other: &Self) -> Option<(i32, i32)> {
-        self.intervals.iter().find_map(|&(start, end)| {
-            other.intervals.iter().find_map(|&(from, to)| {
-                let shared = (start.max(from), end.min(to));
-                (shared.0 < shared.1).then_some(shared)
-            })
+        other.intervals.iter().find_map(|&(from, to)| {
+            let first = self.intervals.partition_point(|&(_, end)| end <= from);
+            let &(start, end) = self.intervals.get(first)?;
+            (start < to).then_some((start.max(from), end.min(to)))
         })
     }
 }

@@ -329,20 +329,22 @@ fn day(reader: &mut Reader<'_>) -> Result<u8, String> {
             return Ok(index as u8);
         }
     }
-    let names = WEEKDAYS.iter().flat_map(|&(_, short, long)| [short, long]);
-    Err(reader.error(
-        at,
-        &match closest_word(word, names) {
-            _ if word.is_empty() => {
-                "a weekday is missing; write `Mon`, `Tue`, `Wed`, `Thu`, `Fri`, `Sat` or `Sun`".to_owned()
-            }
-            Some(close) => format!("{} is not a weekday; did you mean `{close}`?", quoted(word)),
-            None => format!(
+    let names = || WEEKDAYS.iter().flat_map(|&(_, short, long)| [short, long]);
+    // `Mo` and `Thur` are clear, but another form of every day would be a form too many.
+    let begun = names().find(|name| word.len() >= 2 && name.to_lowercase().starts_with(&word.to_lowercase()));
+    let message = match begun.or_else(|| closest_word(word, names())) {
+        _ if word.is_empty() => {
+            "a weekday is missing; write `Mon`, `Tue`, `Wed`, `Thu`, `Fri`, `Sat` or `Sun`".to_owned()
+        }
+        Some(close) => format!("{} is not a weekday; did you mean `{close}`?", quoted(word)),
+        None => {
+            format!(
                 "{} is not a weekday; write `Mon`, `Tue`, `Wed`, `Thu`, `Fri`, `Sat` or `Sun`",
                 quoted(word)
-            ),
-        },
-    ))
+            )
+        }
+    };
+    Err(reader.error(at, &message))
 }
 
 /// A time of day in minutes, up to `24:00`, and where it stands.
@@ -413,10 +415,16 @@ fn check_start(reader: &Reader<'_>, at: usize, start: i32) -> Result<(), String>
 }
 
 fn check_different(reader: &Reader<'_>, at: usize, start: i32, end: i32) -> Result<(), String> {
-    if start != end && !(start == 0 && end == 0) {
+    if start != end {
         return Ok(());
     }
     Err(reader.error(at, "start and end are the same; for the whole day write `00:00-24:00`"))
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Characters looked at on this thread, for the tests that count them.
+    pub(crate) static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 /// A place in a text.
@@ -466,6 +474,8 @@ impl<'t> Reader<'t> {
     fn while_true(&mut self, wanted: impl Fn(char) -> bool) -> &'t str {
         let rest = self.rest();
         let end = rest.find(|character: char| !wanted(character)).unwrap_or(rest.len());
+        #[cfg(test)]
+        STEPS.with(|steps| steps.set(steps.get() + end + 1));
         self.at += end;
         rest.get(..end).unwrap_or_default()
     }

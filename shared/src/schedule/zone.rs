@@ -51,7 +51,7 @@ impl Zone {
     }
 
     /// The instant of a wall-clock time: the first of two, or the first one after the gap that swallowed it.
-    pub(crate) fn instant(&self, wall: DateTime) -> Timestamp {
+    pub fn instant(&self, wall: DateTime) -> Timestamp {
         let at = |offset: Offset| {
             // Only date-times at the very ends of the calendar have no instant.
             offset.to_timestamp(wall).unwrap_or(if wall.year() > 0 {
