@@ -24,6 +24,7 @@ pub(crate) mod message {
         "an empty selector would match everything; write a namespaceSelector or a labelSelector that is not empty";
     pub(crate) const DOWN_REPLICAS: &str = "`downReplicas` is a number from 0, or a percentage from `0%` to `100%`";
     pub(crate) const NAME_TOO_LONG: &str = "the name of a schedule is used as a label value: at most 63 characters";
+    pub(crate) const NAME_FORM: &str = "the name of a schedule has lower case letters, digits, `-` and `.` only, and begins and ends with a letter or digit";
     pub(crate) const NOT_A_DURATION: &str = "is not a duration; write it such as `90s`, `15m`, `2h30m` or `1d`";
 }
 
@@ -209,15 +210,23 @@ fn durations(spec: &OffHoursScheduleSpec, problems: &mut Vec<Problem>) -> Durati
     }
 }
 
-/// Checks the name of a schedule: it is used as a label value.
+/// Checks the name of a schedule: it is the name of an object and used as a label value.
 ///
 /// # Errors
 /// The problem, at `metadata.name`.
 pub fn validate_name(name: &str) -> Result<(), Problem> {
-    if name.is_empty() || name.len() > 63 {
-        return Err(Problem::new("metadata.name", message::NAME_TOO_LONG));
-    }
-    Ok(())
+    let is_alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let ends = [name.bytes().next(), name.bytes().last()];
+    let has_form = name
+        .bytes()
+        .all(|byte| is_alphanumeric(byte) || matches!(byte, b'-' | b'.'))
+        && ends.into_iter().all(|end| end.is_some_and(is_alphanumeric));
+    let message = match has_form {
+        true if name.len() <= 63 => return Ok(()),
+        true => message::NAME_TOO_LONG,
+        false => message::NAME_FORM,
+    };
+    Err(Problem::new("metadata.name", message))
 }
 
 impl From<ScheduledState> for State {

@@ -400,7 +400,7 @@ fn a_file_is_checked_to_its_last_key() {
         ("dryrun: true", "dryrun: unknown key; did you mean `dryRun`?"),
         ("dryRun: {a: b}", "dryRun: expected a single value"),
         (
-            "schedules: [{name: a.b, spec: {}}]",
+            "schedules: [{name: a_b, spec: {}}]",
             "schedules[0].name: the name of a schedule",
         ),
         (
