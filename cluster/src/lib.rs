@@ -6,6 +6,7 @@
 pub mod call;
 pub mod changes;
 pub mod client;
+pub mod events;
 pub mod follow;
 pub mod gate;
 pub mod intern;

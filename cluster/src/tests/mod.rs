@@ -1,6 +1,7 @@
 //! Tests against an API server double in process.
 
 mod double;
+mod events;
 mod following;
 mod stores;
 mod troubles;

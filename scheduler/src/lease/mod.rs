@@ -19,7 +19,7 @@ mod leadership;
 mod runner;
 mod settings;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use evaluate::{AcquireBecause, Decision, Held, LostBecause, Observed, Record, evaluate};
 pub use leadership::{LeaderState, Leadership, Permit, PermitError};

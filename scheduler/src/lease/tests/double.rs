@@ -330,6 +330,11 @@ impl Replica {
         }
     }
 
+    /// Only the election runs.
+    pub fn without_writer(&self) {
+        self.writer.abort();
+    }
+
     pub async fn leads(&self) {
         tokio::time::timeout(Duration::from_mins(2), self.leadership.leads())
             .await

@@ -1,7 +1,7 @@
 //! The election under paused time, against an API server double in process.
 
 mod decision;
-mod double;
+pub(crate) mod double;
 mod election;
 mod faults;
 mod random;
