@@ -1,0 +1,256 @@
+//! The webhook's answer to one request: pure. Facts come from the request's own object first; the view adds what it lacks.
+//!
+//! No client, no clock, no waiting. What has to be asked or written because of a request ([`Ruling::ask`],
+//! [`Ruling::remember`]) is told, and done by others.
+
+mod asker;
+mod autoscaler;
+mod configuration;
+mod facts;
+mod namespace;
+mod record;
+mod scale;
+mod scaled;
+mod schedule;
+mod workload;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use json_patch::Patch;
+use shared::messages::{self, Subject};
+use shared::policy::Schedules;
+use shared::verdict::{Surroundings, Verdict};
+use shared::workload::{Namespace, ObjectRef, Workload};
+
+pub use asker::{Asker, Stance};
+pub use autoscaler::autoscaler_kind;
+pub use scale::{Remember, remember_edits};
+
+use crate::review::{Answer, Denial, Request};
+use crate::state::{OnUncertainty, Policy, Seen, Sight};
+
+/// Which of the two endpoints was called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Phase {
+    /// It may change the object.
+    Mutate,
+    /// It sees the final object.
+    Validate,
+}
+
+/// Whether the asker has the verb `override`, as far as that is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Authority {
+    /// Nobody has asked yet.
+    NotAsked,
+    /// Yes.
+    Granted,
+    /// No, or nobody can tell; the text says why.
+    Refused(String),
+}
+
+/// What a ruling came to; the label in metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Outcome {
+    /// Nothing of ours.
+    Passed,
+    /// Put back to the held value.
+    Held,
+    /// Refused.
+    Denied,
+    /// Passed with a warning.
+    Warned,
+    /// A new workload came down at once.
+    CreatedAsleep,
+    /// A record that the request had stripped or edited was put back.
+    PutBack,
+    /// Passed by an exemption.
+    Overridden,
+    /// A duration became an instant, or was dropped.
+    Configured,
+    /// Refused because of what it configures.
+    Misconfigured,
+    /// Nobody could tell.
+    Uncertain,
+    /// It could not be read.
+    Unreadable,
+}
+
+impl Outcome {
+    /// The label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Held => "held",
+            Self::Denied => "denied",
+            Self::Warned => "warned",
+            Self::CreatedAsleep => "created-asleep",
+            Self::PutBack => "put-back",
+            Self::Overridden => "overridden",
+            Self::Configured => "configured",
+            Self::Misconfigured => "misconfigured",
+            Self::Uncertain => "uncertain",
+            Self::Unreadable => "unreadable",
+        }
+    }
+}
+
+/// An Event on an object, told unless the request was a dry run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tell {
+    /// The object.
+    pub object: ObjectRef,
+    /// Its UID, where it is known.
+    pub uid: Arc<str>,
+    /// CamelCase reason.
+    pub reason: &'static str,
+    /// One line.
+    pub message: String,
+}
+
+/// The verb `override` on this schedule has to be asked for, and the request ruled on again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ask {
+    /// The schedule.
+    pub schedule: Arc<str>,
+}
+
+/// The webhook's answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ruling {
+    /// What goes over the wire.
+    pub answer: Answer,
+    /// What it came to.
+    pub outcome: Outcome,
+    /// The workload that was held, for counting.
+    pub held: Option<ObjectRef>,
+    /// What has to be written to a parent before the answer is given.
+    pub remember: Option<Remember>,
+    /// What has to be asked before the request can be ruled on.
+    pub ask: Option<Ask>,
+    /// Events.
+    pub tell: Vec<Tell>,
+}
+
+impl Ruling {
+    /// It passes, untouched.
+    pub fn pass() -> Self {
+        Self {
+            answer: Answer::default(),
+            outcome: Outcome::Passed,
+            held: None,
+            remember: None,
+            ask: None,
+            tell: Vec::new(),
+        }
+    }
+
+    fn of(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            ..Self::pass()
+        }
+    }
+
+    fn warn(mut self, warning: String) -> Self {
+        self.answer.warnings.push(warning);
+        self
+    }
+
+    fn patched(mut self, patch: Patch) -> Self {
+        self.answer.patch = patch;
+        self
+    }
+
+    fn deny(outcome: Outcome, message: String) -> Self {
+        let mut ruling = Self::of(outcome);
+        ruling.answer.denial = Some(Denial { message });
+        ruling
+    }
+}
+
+/// What a ruling is made of, beside the request.
+#[derive(Clone, Copy)]
+pub struct Bench<'b> {
+    /// The view.
+    pub sight: &'b dyn Sight,
+    /// All schedules.
+    pub schedules: &'b Schedules,
+    /// What the installation says.
+    pub policy: &'b Policy,
+    /// Which endpoint was called.
+    pub phase: Phase,
+    /// What is known of the verb `override`.
+    pub authority: &'b Authority,
+    /// The present instant.
+    pub now: Timestamp,
+}
+
+impl<'b> Bench<'b> {
+    fn verdict(&self, workload: &Workload, namespace: Option<&Namespace>, scaled_by: Option<&str>) -> Verdict {
+        let around = Surroundings {
+            kinds: self.sight.kinds(),
+            schedules: self.schedules,
+            namespace,
+            own_namespace: &self.policy.own_namespace,
+            scaled_by,
+        };
+        shared::verdict::verdict(workload, &around, self.now)
+    }
+
+    fn namespace(&self, name: &str) -> Option<Arc<Namespace>> {
+        match self.sight.namespace(name) {
+            Seen::Known(namespace) => Some(namespace),
+            Seen::Absent | Seen::Unknown(_) => None,
+        }
+    }
+
+    /// Nobody can tell: by default it passes with a warning.
+    fn uncertain(&self, subject: &Subject<'_>, why: &str) -> Ruling {
+        match (self.policy.on_uncertainty, self.phase) {
+            (OnUncertainty::Deny, _) => {
+                Ruling::deny(Outcome::Uncertain, messages::uncertain_denied(subject, why))
+            }
+            (OnUncertainty::Allow, _) => Ruling::of(Outcome::Uncertain).warn(messages::uncertain(subject, why)),
+        }
+    }
+
+    /// The request itself cannot be read.
+    fn unreadable(&self, why: &str) -> Ruling {
+        unreadable(self.policy, why)
+    }
+}
+
+/// The answer to a review that cannot be read.
+pub fn unreadable(policy: &Policy, why: &str) -> Ruling {
+    match policy.on_uncertainty {
+        OnUncertainty::Allow => Ruling::of(Outcome::Unreadable).warn(messages::unreadable(why)),
+        OnUncertainty::Deny => Ruling::deny(Outcome::Unreadable, messages::unreadable_denied(why)),
+    }
+}
+
+/// Rules on one request.
+pub fn rule(request: &Request<'_>, bench: &Bench<'_>) -> Ruling {
+    let asker = Asker::of(request, bench.policy);
+    if asker.is_own() {
+        return Ruling::pass();
+    }
+    let (group, resource): (&str, &str) = (&request.resource.group, &request.resource.resource);
+    let mut ruling = match (group, resource, &*request.sub_resource) {
+        ("", "namespaces", "") => namespace::rule(request, &asker, bench),
+        (shared::api::GROUP, "offhoursschedules", "") => schedule::rule(request, bench),
+        ("autoscaling", "horizontalpodautoscalers", "") => autoscaler::rule(request, &asker, bench),
+        (_, _, subresource) => match (bench.sight.kinds().by_resource(group, resource), subresource) {
+            (Some(kind), "") => workload::rule(request, kind, &asker, bench),
+            (Some(kind), "scale") => scale::rule(request, kind, &asker, bench),
+            (Some(_), _) => Ruling::pass(),
+            (None, _) => bench.unreadable(&format!("{resource} of group {group:?} is no kind that it knows")),
+        },
+    };
+    messages::within_budget(&mut ruling.answer.warnings);
+    ruling
+}
+
+#[cfg(test)]
+mod tests;
