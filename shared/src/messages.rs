@@ -233,7 +233,11 @@ pub fn held(subject: &Subject<'_>, night: &Night, kept: &str, memory: Memory<'_>
 
 /// Rewrite: a new workload came down at once.
 pub fn created_asleep(subject: &Subject<'_>, night: &Night, kept: &str, memory: Memory<'_>) -> String {
-    asleep(subject, night, &format!("created asleep: {kept}{}", memory.prose()))
+    let kept = match kept.strip_prefix("kept ") {
+        Some(how) => format!("created {how}"),
+        None => format!("created, {kept}"),
+    };
+    asleep(subject, night, &format!("{kept}{}", memory.prose()))
 }
 
 /// Deny: the request was refused.
@@ -262,7 +266,10 @@ pub fn raised_after_us(subject: &Subject<'_>, night: &Night) -> String {
 
 /// Rewrite: an autoscaler of something that sleeps was put back.
 pub fn autoscaler_held(autoscaler: &str, target: &Subject<'_>, night: &Night) -> String {
-    let outcome = format!("HPA \"{}\" kept as it was, the change is remembered", clip(autoscaler, 24));
+    let outcome = format!(
+        "HPA \"{}\" kept, the change is remembered",
+        clip(autoscaler, 24)
+    );
     asleep(target, night, &outcome)
 }
 
@@ -348,9 +355,13 @@ pub fn problem(problem: &impl std::fmt::Display) -> String {
 /// A key was written as an annotation where a label is read, or the other way round.
 pub fn wrong_place(key: &str, label: bool) -> String {
     if label {
-        line(&format!("{key} is read from a label; as an annotation it has no effect"))
+        line(&format!(
+            "{key} is read from a label; as an annotation it has no effect"
+        ))
     } else {
-        line(&format!("{key} is read from an annotation; as a label it has no effect"))
+        line(&format!(
+            "{key} is read from an annotation; as a label it has no effect"
+        ))
     }
 }
 

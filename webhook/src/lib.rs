@@ -1,1 +1,10 @@
 //! The admission server of offhours: holds what is down.
+//!
+//! handlers (HTTP) / service (pure: review + view + now -> ruling) / state / server (TLS).
+
+pub mod review;
+pub mod service;
+pub mod state;
+
+#[cfg(test)]
+mod tests;

@@ -263,6 +263,3 @@ pub fn encode(uid: &str, answer: &Answer) -> Vec<u8> {
     // Nothing in it can fail to serialise; an empty body would be an error of the webhook for the API server.
     serde_json::to_vec(&envelope).unwrap_or_default()
 }
-
-#[cfg(test)]
-mod tests;

@@ -174,10 +174,7 @@ mod tests {
             rewritten
         );
         assert_eq!(deny("system:serviceaccount:kube-system:argocd-manager", ""), rewritten);
-        assert_eq!(
-            deny("system:serviceaccount:flux-system:helm-controller", ""),
-            rewritten
-        );
+        assert_eq!(deny("system:serviceaccount:flux-system:helm-controller", ""), rewritten);
         assert_eq!(deny("system:serviceaccount:argocd:argocd-server", ""), Stance::Deny);
         assert_eq!(deny(HPA_CONTROLLER, ""), Stance::Rewrite { silent: true });
         assert_eq!(

@@ -5,7 +5,6 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 use serde_json::value::RawValue;
-use shared::annotations;
 use shared::kinds::{ByDefault, Form, Kind, Kinds, Knob, Readiness, value_text};
 use shared::messages::{self, Night, Subject};
 use shared::patch::{Edits, Preconditions};
@@ -126,7 +125,10 @@ fn overridden(autoscaler: &Workload, verb: &str, asker: &Asker<'_>) -> Tell {
         object: autoscaler.object_ref(),
         uid: Arc::clone(&autoscaler.uid),
         reason: "Overridden",
-        message: messages::overridden(asker.user(), &format!("{verb} it while its target sleeps, by an exemption")),
+        message: messages::overridden(
+            asker.user(),
+            &format!("{verb} it while its target sleeps, by an exemption"),
+        ),
     }
 }
 
@@ -157,8 +159,7 @@ fn changed(new: &Workload, old: &Workload, asker: &Asker<'_>, bench: &Bench<'_>)
         }
         (Stance::Override | Stance::Warn, Phase::Validate) => Ruling::pass(),
         (Stance::Warn, Phase::Mutate) => {
-            let ruling =
-                Ruling::of(Outcome::Warned).warn(messages::autoscaler_passes(&new.name, &subject, &night));
+            let ruling = Ruling::of(Outcome::Warned).warn(messages::autoscaler_passes(&new.name, &subject, &night));
             patched(ruling, &edits, new, bench)
         }
         (Stance::Deny, _) => {
@@ -179,8 +180,7 @@ fn changed(new: &Workload, old: &Workload, asker: &Asker<'_>, bench: &Bench<'_>)
                 edits.annotations.insert(knob.record_key(), Some(asked));
                 edits.knobs.insert(index, value(old, index).cloned());
             }
-            let mut ruling =
-                Ruling::of(Outcome::Held).warn(messages::autoscaler_held(&new.name, &subject, &night));
+            let mut ruling = Ruling::of(Outcome::Held).warn(messages::autoscaler_held(&new.name, &subject, &night));
             ruling.held = Some(sleeper.workload.object_ref());
             patched(ruling, &edits, new, bench)
         }
@@ -211,9 +211,4 @@ fn patched(mut ruling: Ruling, edits: &Edits, new: &Workload, bench: &Bench<'_>)
         ruling.answer.patch = edits.patch(new, Preconditions::None);
     }
     ruling
-}
-
-/// The record keys on HPAs, for those who restore them.
-pub fn record_keys() -> impl Iterator<Item = String> {
-    KNOBS.iter().map(|knob| annotations::record_key(&knob.name))
 }

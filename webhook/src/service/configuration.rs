@@ -89,7 +89,11 @@ impl<'p> Place<'p> {
     }
 
     fn changes(&self) -> impl Iterator<Item = Change<'p>> {
-        changes(self.annotations(), self.old_annotations(), false).chain(changes(self.labels(), self.old_labels(), true))
+        changes(self.annotations(), self.old_annotations(), false).chain(changes(
+            self.labels(),
+            self.old_labels(),
+            true,
+        ))
     }
 }
 
@@ -108,7 +112,9 @@ pub(super) fn instants(
             continue;
         }
         // What cannot be parsed is refused when the final object is checked.
-        let Ok(until) = annotations::parse_until(key, text) else { continue };
+        let Ok(until) = annotations::parse_until(key, text) else {
+            continue;
+        };
         let from_git = asker.is_pipeline()
             || schedule
                 .and_then(|schedule| schedule.enforcement.rewrite_for.as_ref())
@@ -123,7 +129,9 @@ pub(super) fn instants(
             }
             continue;
         }
-        let Some(mut end) = until.instant(bench.now) else { continue };
+        let Some(mut end) = until.instant(bench.now) else {
+            continue;
+        };
         let limit = schedule
             .filter(|_| key == AWAKE_UNTIL)
             .and_then(|schedule| schedule.enforcement.max_wake);
@@ -202,8 +210,16 @@ fn check_one(change: &Change<'_>, schedules: &Schedules, warnings: &mut Vec<Stri
         return Ok(());
     }
     let label_only = change.key == SCHEDULE;
-    let annotation_only = [UPTIME, DOWNTIME, TIME_ZONE, AWAKE_UNTIL, ASLEEP_UNTIL, DOWN_REPLICAS, REASON]
-        .contains(&change.key);
+    let annotation_only = [
+        UPTIME,
+        DOWNTIME,
+        TIME_ZONE,
+        AWAKE_UNTIL,
+        ASLEEP_UNTIL,
+        DOWN_REPLICAS,
+        REASON,
+    ]
+    .contains(&change.key);
     if (label_only && !change.is_label) || (annotation_only && change.is_label) {
         warnings.push(messages::wrong_place(change.key, label_only));
         return Ok(());
@@ -297,13 +313,18 @@ fn may_open(
 }
 
 fn is_down(schedule: &Schedule, now: Timestamp) -> bool {
-    schedule.present(now).is_ok_and(|present| present.moment.state == State::Down)
+    schedule
+        .present(now)
+        .is_ok_and(|present| present.moment.state == State::Down)
 }
 
 /// The schedules whose hold a change might open.
 fn guards(place: &Place<'_>, before: Option<&Verdict>, bench: &Bench<'_>) -> Vec<Arc<Schedule>> {
     match place {
-        Place::Workload { old: Some(_), .. } => before.and_then(|verdict| verdict.schedule.clone()).into_iter().collect(),
+        Place::Workload { old: Some(_), .. } => before
+            .and_then(|verdict| verdict.schedule.clone())
+            .into_iter()
+            .collect(),
         Place::Workload {
             workload,
             old: None,

@@ -1,5 +1,6 @@
 //! Reads the objects of a request, no more of them than is needed. Pure.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use serde::de::DeserializeSeed;
@@ -73,8 +74,10 @@ pub(super) fn changes<'k>(
     is_label: bool,
 ) -> impl Iterator<Item = Change<'k>> {
     let ours = |keys: Option<&'k Keys>| {
-        keys.into_iter()
-            .flat_map(|keys| keys.range::<str, _>(PREFIX..).take_while(|(key, _)| key.starts_with(PREFIX)))
+        keys.into_iter().flat_map(|keys| {
+            keys.range::<str, _>((Bound::Included(PREFIX), Bound::Unbounded))
+                .take_while(|(key, _)| key.starts_with(PREFIX))
+        })
     };
     let set = ours(new)
         .filter(move |(key, value)| old.and_then(|old| old.get(*key)) != Some(*value))

@@ -209,9 +209,7 @@ impl<'b> Bench<'b> {
     /// Nobody can tell: by default it passes with a warning.
     fn uncertain(&self, subject: &Subject<'_>, why: &str) -> Ruling {
         match (self.policy.on_uncertainty, self.phase) {
-            (OnUncertainty::Deny, _) => {
-                Ruling::deny(Outcome::Uncertain, messages::uncertain_denied(subject, why))
-            }
+            (OnUncertainty::Deny, _) => Ruling::deny(Outcome::Uncertain, messages::uncertain_denied(subject, why)),
             (OnUncertainty::Allow, _) => Ruling::of(Outcome::Uncertain).warn(messages::uncertain(subject, why)),
         }
     }
@@ -251,6 +249,3 @@ pub fn rule(request: &Request<'_>, bench: &Bench<'_>) -> Ruling {
     messages::within_budget(&mut ruling.answer.warnings);
     ruling
 }
-
-#[cfg(test)]
-mod tests;

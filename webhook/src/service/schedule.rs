@@ -33,10 +33,16 @@ pub(super) fn rule(request: &Request<'_>, bench: &Bench<'_>) -> Ruling {
         Err(error) => return bench.unreadable(&error.to_string()),
     };
     // A finalizer has to go from a schedule whose spec was never right.
-    if request.old_object.map(spec).and_then(Result::ok).is_some_and(|old| old == new) {
+    if request
+        .old_object
+        .map(spec)
+        .and_then(Result::ok)
+        .is_some_and(|old| old == new)
+    {
         return Ruling::pass();
     }
-    let invalid = |problems: &[String]| Ruling::deny(Outcome::Misconfigured, messages::schedule_invalid(name, problems));
+    let invalid =
+        |problems: &[String]| Ruling::deny(Outcome::Misconfigured, messages::schedule_invalid(name, problems));
     let spec = match OffHoursScheduleSpec::deserialize(&new) {
         Ok(spec) => spec,
         Err(error) => return invalid(&[format!("spec: {error}")]),

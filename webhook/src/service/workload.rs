@@ -98,7 +98,8 @@ fn judge(new: &Workload, old: Option<&Workload>, asker: &Asker<'_>, bench: &Benc
     };
     match bench.phase {
         Phase::Mutate => {
-            let turned = configuration::instants(&place, asker, case.verdict.schedule.as_ref(), bench, &mut case.warnings);
+            let turned =
+                configuration::instants(&place, asker, case.verdict.schedule.as_ref(), bench, &mut case.warnings);
             if !turned.is_empty() {
                 for (key, value) in &turned.annotations {
                     facts::set_annotation(&mut case.object.annotations, key, value.as_deref());
@@ -109,7 +110,14 @@ fn judge(new: &Workload, old: Option<&Workload>, asker: &Asker<'_>, bench: &Benc
         }
         Phase::Validate => {
             let before = old.map(|old| bench.verdict(old, namespace.as_deref(), None));
-            if let Err(ruling) = configuration::check(&place, before.as_ref(), asker, bench, &mut case.warnings, &mut case.tell) {
+            if let Err(ruling) = configuration::check(
+                &place,
+                before.as_ref(),
+                asker,
+                bench,
+                &mut case.warnings,
+                &mut case.tell,
+            ) {
                 return ruling;
             }
             if let Some(warning) = left_out(&case) {
@@ -129,7 +137,10 @@ fn judge(new: &Workload, old: Option<&Workload>, asker: &Asker<'_>, bench: &Benc
 /// The label names a schedule whose kinds leave this one out: said once, where the label is set.
 fn left_out(case: &Case<'_>) -> Option<String> {
     let name = case.object.label(shared::annotations::SCHEDULE)?;
-    if case.old.is_some_and(|old| old.label(shared::annotations::SCHEDULE) == Some(name)) {
+    if case
+        .old
+        .is_some_and(|old| old.label(shared::annotations::SCHEDULE) == Some(name))
+    {
         return None;
     }
     let schedule = case.bench.schedules.get(name)?;
@@ -144,9 +155,12 @@ fn outside_window(case: &Case<'_>) -> Option<Ruling> {
     if case.verdict.state != State::Up {
         return None;
     }
-    let index = case.object.kind.knobs.iter().position(|knob| {
-        matches!(knob.form, Form::Text(_)) && knob.pointer.starts_with("/spec/template/")
-    })?;
+    let index = case
+        .object
+        .kind
+        .knobs
+        .iter()
+        .position(|knob| matches!(knob.form, Form::Text(_)) && knob.pointer.starts_with("/spec/template/"))?;
     let knob = case.object.kind.knobs.get(index)?;
     let down = |workload: &Workload| {
         let value = workload.knobs.get(index).and_then(|reading| reading.value.as_ref());
@@ -229,7 +243,11 @@ impl Case<'_> {
             let ruling = self.bench.uncertain(&self.subject(), why);
             // One warning is enough.
             let told = self.bench.phase == Phase::Mutate || ruling.answer.denial.is_some();
-            return if told { self.done(ruling, None) } else { self.done(Ruling::pass(), None) };
+            return if told {
+                self.done(ruling, None)
+            } else {
+                self.done(Ruling::pass(), None)
+            };
         }
         if self.verdict.state != State::Down || self.bench.phase == Phase::Validate {
             return self.done(Ruling::pass(), None);
@@ -252,7 +270,11 @@ impl Case<'_> {
             Stance::Rewrite { .. } | Stance::Deny => {
                 let simple = |form: &Form| matches!(form, Form::Count | Form::Flag(_) | Form::Guard { .. });
                 let knobs = &self.object.kind.knobs;
-                if !plan.moves.iter().all(|(index, _)| knobs.get(*index).is_some_and(|knob| simple(&knob.form))) {
+                if !plan
+                    .moves
+                    .iter()
+                    .all(|(index, _)| knobs.get(*index).is_some_and(|knob| simple(&knob.form)))
+                {
                     let ruling = Ruling::of(Outcome::Warned).warn(messages::will_sleep(&self.subject(), &self.night()));
                     return self.done(ruling, None);
                 }
@@ -316,10 +338,7 @@ impl Case<'_> {
                 Stance::Rewrite { silent: false } => {
                     Ruling::of(Outcome::Warned).warn(messages::raised_after_us(&self.subject(), &self.night()))
                 }
-                Stance::Deny => Ruling::deny(
-                    Outcome::Denied,
-                    messages::denied(&self.subject(), &self.night(), &kept),
-                ),
+                Stance::Deny => Ruling::deny(Outcome::Denied, messages::denied(&self.subject(), &self.night(), &kept)),
             };
             return self.done(ruling, None);
         }
@@ -354,7 +373,8 @@ impl Case<'_> {
             (Some(old_record), Some(record)) => {
                 let mut moves = Vec::new();
                 for (index, knob) in self.object.kind.knobs.iter().enumerate() {
-                    let value = |workload: &Workload| workload.knobs.get(index).and_then(|reading| reading.value.clone());
+                    let value =
+                        |workload: &Workload| workload.knobs.get(index).and_then(|reading| reading.value.clone());
                     let (was, is) = (value(old), value(&self.object));
                     let woken = match &knob.form {
                         Form::Guard { from, .. } => {
@@ -377,7 +397,8 @@ impl Case<'_> {
             // Its owner's own sleep, or that of another product.
             _ => {
                 if record::is_settled(&self.object, self.verdict.down_replicas)
-                    || records::plan(old, self.verdict.down_replicas, None).is_some() {
+                    || records::plan(old, self.verdict.down_replicas, None).is_some()
+                {
                     return None;
                 }
                 records::plan(&self.object, self.verdict.down_replicas, None)
@@ -460,11 +481,13 @@ impl Case<'_> {
             object: self.object.object_ref(),
             uid: Arc::clone(&self.object.uid),
             reason: "RecordPutBack",
-            message: messages::overridden(self.asker.user(), "removed or changed the record of what it wakes to; it was kept"),
+            message: messages::overridden(
+                self.asker.user(),
+                "removed or changed the record of what it wakes to; it was kept",
+            ),
         });
         self.done(ruling, Some(edits))
     }
-
 }
 
 /// Whether only guards are concerned: those are put back under every mode that holds.

@@ -1,0 +1,7 @@
+//! Tests of the webhook: reviews in, reviews out, no sockets.
+
+mod cases;
+mod configure;
+mod hold;
+mod review;
+mod world;
