@@ -195,10 +195,9 @@ pub fn kept(knob: &Knob, held: &Value) -> String {
     let text = crate::kinds::value_text(Some(held));
     match &knob.form {
         Form::Count | Form::CountText if knob.name.ends_with("replicas") => format!("kept at {}", replicas(&text)),
-        Form::Count | Form::CountText => format!("{} kept at {text}", knob.name),
+        Form::Count | Form::CountText | Form::Guard { .. } => format!("{} kept at {text}", knob.name),
         Form::Flag(_) if knob.name == "suspend" => "kept suspended".to_owned(),
         Form::Flag(_) | Form::Text(_) => "kept asleep".to_owned(),
-        Form::Guard { .. } => format!("{} kept at {text}", knob.name),
     }
 }
 
@@ -266,10 +265,7 @@ pub fn raised_after_us(subject: &Subject<'_>, night: &Night) -> String {
 
 /// Rewrite: an autoscaler of something that sleeps was put back.
 pub fn autoscaler_held(autoscaler: &str, target: &Subject<'_>, night: &Night) -> String {
-    let outcome = format!(
-        "HPA \"{}\" kept, the change is remembered",
-        clip(autoscaler, 24)
-    );
+    let outcome = format!("HPA \"{}\" kept, the change is remembered", clip(autoscaler, 24));
     asleep(target, night, &outcome)
 }
 

@@ -2,6 +2,11 @@
 //!
 //! handlers (HTTP) / service (pure: review + view + now -> ruling) / state / server (TLS).
 
+pub mod authorize;
+pub mod counter;
+pub mod eyes;
+pub mod handlers;
+pub mod remember;
 pub mod review;
 pub mod service;
 pub mod state;

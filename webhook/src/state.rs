@@ -28,7 +28,7 @@ pub trait Sight: Send + Sync + 'static {
     fn namespace(&self, name: &str) -> Seen<Arc<Namespace>>;
     /// A workload. A kind that we may not read counts as filled and empty.
     fn workload(&self, kind: &Kind, namespace: &str, name: &str) -> Seen<Arc<Workload>>;
-    /// The ScaledObjects of a namespace. A kind that we may not read counts as filled and empty.
+    /// The `ScaledObject`s of a namespace. A kind that we may not read counts as filled and empty.
     fn scaled_objects(&self, namespace: &str) -> Vec<Arc<Workload>>;
     /// Takes in the answer to a PATCH of ours.
     fn absorb(&self, kind: &Kind, namespace: &str, name: &str, json: &[u8]);

@@ -172,7 +172,7 @@ fn the_reference_of_messages_is_up_to_date() {
          warning as `Warning: ...`.\n\n(Generated from the tests of `shared::messages`; do not edit.)\n",
     );
     for (name, (kind, message)) in all(&subject("checkout", "shop"), &night()) {
-        text.push_str(&format!("\n## {name}\n\n{kind}:\n\n```text\n{message}\n```\n"));
+        let _ = write!(text, "\n## {name}\n\n{kind}:\n\n```text\n{message}\n```\n");
     }
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/messages.md");
     if std::env::var_os("UPDATE_DOCS").is_some() {

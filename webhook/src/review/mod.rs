@@ -137,7 +137,7 @@ pub struct Options<'a> {
 /// Why a body is no request that can be judged.
 #[derive(Debug, Error)]
 pub enum DecodeReview {
-    /// It is no AdmissionReview at all: a 4xx is the answer.
+    /// It is no `AdmissionReview` at all: a 4xx is the answer.
     #[error("failed to read the body as an AdmissionReview of {API_VERSION}: {0}")]
     NoReview(String),
     /// It names itself, but cannot be read: it still gets an answer.
@@ -231,7 +231,8 @@ struct Response<'a> {
 
 #[derive(Serialize)]
 struct Status<'a> {
-    status: &'static str,
+    #[serde(rename = "status")]
+    result: &'static str,
     message: &'a str,
     reason: &'static str,
     code: u16,
@@ -250,7 +251,7 @@ pub fn encode(uid: &str, answer: &Answer) -> Vec<u8> {
             uid,
             allowed: answer.denial.is_none(),
             status: answer.denial.as_ref().map(|denial| Status {
-                status: "Failure",
+                result: "Failure",
                 message: &denial.message,
                 reason: "Forbidden",
                 code: 403,

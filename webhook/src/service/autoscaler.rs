@@ -52,7 +52,7 @@ pub fn autoscaler_kind() -> &'static Arc<Kind> {
     &TABLE.0
 }
 
-pub(super) fn rule(request: &Request<'_>, asker: &Asker<'_>, bench: &Bench<'_>) -> Ruling {
+pub(super) fn rule(request: &Request<'_>, who: &Asker<'_>, bench: &Bench<'_>) -> Ruling {
     let read = |raw: &RawValue| {
         let object = facts::pruned(TABLE.1.keep(), raw)?;
         facts::named(request, autoscaler_kind(), &object)
@@ -63,9 +63,9 @@ pub(super) fn rule(request: &Request<'_>, asker: &Asker<'_>, bench: &Bench<'_>) 
         (Err(why), _) | (_, Err(why)) => return bench.unreadable(&why),
     };
     match (&*request.operation, new, old) {
-        ("CREATE", Some(new), _) => created_or_deleted(&new, "created", asker, bench),
-        ("DELETE", _, Some(old)) if !asker.is_cleaner() => created_or_deleted(&old, "deleted", asker, bench),
-        ("UPDATE", Some(new), Some(old)) => changed(&new, &old, asker, bench),
+        ("CREATE", Some(new), _) => created_or_deleted(&new, "created", who, bench),
+        ("DELETE", _, Some(old)) if !who.is_cleaner() => created_or_deleted(&old, "deleted", who, bench),
+        ("UPDATE", Some(new), Some(old)) => changed(&new, &old, who, bench),
         // Without an object there is nothing to judge by.
         _ => Ruling::pass(),
     }
@@ -100,11 +100,11 @@ fn sleeper(autoscaler: &Workload, bench: &Bench<'_>) -> Option<Sleeper> {
     (verdict.state == State::Down).then_some(Sleeper { workload, verdict })
 }
 
-fn created_or_deleted(autoscaler: &Workload, verb: &str, asker: &Asker<'_>, bench: &Bench<'_>) -> Ruling {
+fn created_or_deleted(autoscaler: &Workload, verb: &str, who: &Asker<'_>, bench: &Bench<'_>) -> Ruling {
     let Some(sleeper) = sleeper(autoscaler, bench) else {
         return Ruling::pass();
     };
-    match scaled::stance(&sleeper.verdict, asker) {
+    match scaled::stance(&sleeper.verdict, who) {
         Stance::Deny => {
             let subject = Subject::workload(&sleeper.workload);
             let night = Night::of(&sleeper.verdict);
@@ -113,26 +113,26 @@ fn created_or_deleted(autoscaler: &Workload, verb: &str, asker: &Asker<'_>, benc
         }
         Stance::Override if bench.phase == Phase::Validate => {
             let mut ruling = Ruling::of(Outcome::Overridden);
-            ruling.tell.push(overridden(autoscaler, verb, asker));
+            ruling.tell.push(overridden(autoscaler, verb, who));
             ruling
         }
         Stance::Pass | Stance::Override | Stance::Warn | Stance::Rewrite { .. } => Ruling::pass(),
     }
 }
 
-fn overridden(autoscaler: &Workload, verb: &str, asker: &Asker<'_>) -> Tell {
+fn overridden(autoscaler: &Workload, verb: &str, who: &Asker<'_>) -> Tell {
     Tell {
         object: autoscaler.object_ref(),
         uid: Arc::clone(&autoscaler.uid),
         reason: "Overridden",
         message: messages::overridden(
-            asker.user(),
+            who.user(),
             &format!("{verb} it while its target sleeps, by an exemption"),
         ),
     }
 }
 
-fn changed(new: &Workload, old: &Workload, asker: &Asker<'_>, bench: &Bench<'_>) -> Ruling {
+fn changed(new: &Workload, old: &Workload, who: &Asker<'_>, bench: &Bench<'_>) -> Ruling {
     // A request that names another target still changes what is held by the old one.
     let Some(sleeper) = sleeper(old, bench) else {
         return Ruling::pass();
@@ -140,7 +140,7 @@ fn changed(new: &Workload, old: &Workload, asker: &Asker<'_>, bench: &Bench<'_>)
     let changed: Vec<usize> = (0..KNOBS.len())
         .filter(|index| value(new, *index) != value(old, *index))
         .collect();
-    let stance = scaled::stance(&sleeper.verdict, asker);
+    let stance = scaled::stance(&sleeper.verdict, who);
     let subject = Subject::workload(&sleeper.workload);
     let night = Night::of(&sleeper.verdict);
     let mut edits = match stance {
@@ -154,7 +154,7 @@ fn changed(new: &Workload, old: &Workload, asker: &Asker<'_>, bench: &Bench<'_>)
         (Stance::Pass | Stance::Rewrite { silent: true }, _) => patched(Ruling::pass(), &edits, new, bench),
         (Stance::Override, Phase::Mutate) => {
             let mut ruling = Ruling::of(Outcome::Overridden);
-            ruling.tell.push(overridden(new, "changed", asker));
+            ruling.tell.push(overridden(new, "changed", who));
             ruling
         }
         (Stance::Override | Stance::Warn, Phase::Validate) => Ruling::pass(),

@@ -100,7 +100,7 @@ impl<'p> Place<'p> {
 /// The edits that turn durations into instants, cut what is too long, and drop durations that come from Git.
 pub(super) fn instants(
     place: &Place<'_>,
-    asker: &Asker<'_>,
+    who: &Asker<'_>,
     schedule: Option<&Arc<Schedule>>,
     bench: &Bench<'_>,
     warnings: &mut Vec<String>,
@@ -115,16 +115,16 @@ pub(super) fn instants(
         let Ok(until) = annotations::parse_until(key, text) else {
             continue;
         };
-        let from_git = asker.is_pipeline()
+        let from_git = who.is_pipeline()
             || schedule
                 .and_then(|schedule| schedule.enforcement.rewrite_for.as_ref())
-                .is_some_and(|subjects| asker.is_among(subjects));
+                .is_some_and(|subjects| who.is_among(subjects));
         if from_git {
             if let Until::For(_) = until {
                 let before = place.old_annotations().and_then(|keys| keys.get(key));
                 edits
                     .annotations
-                    .insert(key.to_owned(), before.map(|text| text.to_string()));
+                    .insert(key.to_owned(), before.map(ToString::to_string));
                 warnings.push(messages::duration_dropped(&place.subject(), key));
             }
             continue;
@@ -165,11 +165,11 @@ fn span(duration: SignedDuration) -> String {
 pub(super) fn check(
     place: &Place<'_>,
     before: Option<&Verdict>,
-    asker: &Asker<'_>,
+    who: &Asker<'_>,
     bench: &Bench<'_>,
     warnings: &mut Vec<String>,
     tell: &mut Vec<Tell>,
-) -> Result<(), Ruling> {
+) -> Result<(), Box<Ruling>> {
     let mut windows = false;
     let mut opening: Option<Change<'_>> = None;
     for change in place.changes() {
@@ -183,7 +183,7 @@ pub(super) fn check(
         check_windows(place, warnings)?;
     }
     match opening {
-        Some(change) => may_open(place, &change, before, asker, bench, tell),
+        Some(change) => may_open(place, &change, before, who, bench, tell),
         None => Ok(()),
     }
 }
@@ -199,11 +199,11 @@ fn opens(change: &Change<'_>) -> bool {
     }
 }
 
-fn misconfigured(problem: &impl std::fmt::Display) -> Ruling {
-    Ruling::deny(Outcome::Misconfigured, messages::problem(problem))
+fn misconfigured(problem: &impl std::fmt::Display) -> Box<Ruling> {
+    Box::new(Ruling::deny(Outcome::Misconfigured, messages::problem(problem)))
 }
 
-fn check_one(change: &Change<'_>, schedules: &Schedules, warnings: &mut Vec<String>) -> Result<(), Ruling> {
+fn check_one(change: &Change<'_>, schedules: &Schedules, warnings: &mut Vec<String>) -> Result<(), Box<Ruling>> {
     let Some(value) = change.value else { return Ok(()) };
     if let Some(problem) = annotations::unknown_key(change.key) {
         warnings.push(messages::problem(&problem));
@@ -231,7 +231,7 @@ fn check_one(change: &Change<'_>, schedules: &Schedules, warnings: &mut Vec<Stri
     Ok(())
 }
 
-fn check_windows(place: &Place<'_>, warnings: &mut Vec<String>) -> Result<(), Ruling> {
+fn check_windows(place: &Place<'_>, warnings: &mut Vec<String>) -> Result<(), Box<Ruling>> {
     let (uptime, downtime) = (place.annotation(UPTIME), place.annotation(DOWNTIME));
     let own_zone = place.annotation(TIME_ZONE);
     if uptime.is_none() && downtime.is_none() {
@@ -256,19 +256,19 @@ fn check_windows(place: &Place<'_>, warnings: &mut Vec<String>) -> Result<(), Ru
     }
 }
 
-/// Whether the asker may change what opens a hold. What opens one is told.
+/// Whether the who may change what opens a hold. What opens one is told.
 fn may_open(
     place: &Place<'_>,
     change: &Change<'_>,
     before: Option<&Verdict>,
-    asker: &Asker<'_>,
+    who: &Asker<'_>,
     bench: &Bench<'_>,
     tell: &mut Vec<Tell>,
-) -> Result<(), Ruling> {
+) -> Result<(), Box<Ruling>> {
     let guards = guards(place, before, bench);
     let guard = guards
         .iter()
-        .find(|schedule| schedule.enforcement.guard_overrides && !asker.is_exempt(&schedule.enforcement));
+        .find(|schedule| schedule.enforcement.guard_overrides && !who.is_exempt(&schedule.enforcement));
     if let Some(schedule) = guard {
         match bench.authority {
             Authority::Granted => {}
@@ -277,13 +277,11 @@ fn may_open(
                 ruling.ask = Some(Ask {
                     schedule: Arc::clone(&schedule.name),
                 });
-                return Err(ruling);
+                return Err(Box::new(ruling));
             }
             Authority::Refused(why) => {
-                return Err(Ruling::deny(
-                    Outcome::Denied,
-                    messages::override_refused(asker.user(), &schedule.name, change.key, why),
-                ));
+                let message = messages::override_refused(who.user(), &schedule.name, change.key, why);
+                return Err(Box::new(Ruling::deny(Outcome::Denied, message)));
             }
         }
     }
@@ -306,7 +304,7 @@ fn may_open(
             object,
             uid,
             reason: "Overridden",
-            message: messages::overridden(asker.user(), &what),
+            message: messages::overridden(who.user(), &what),
         });
     }
     Ok(())

@@ -25,7 +25,7 @@ use shared::workload::{Namespace, ObjectRef, Workload};
 
 pub use asker::{Asker, Stance};
 pub use autoscaler::autoscaler_kind;
-pub use scale::{Remember, remember_edits};
+pub use scale::{Remember, is_down, remember_edits};
 
 use crate::review::{Answer, Denial, Request};
 use crate::state::{OnUncertainty, Policy, Seen, Sight};
@@ -39,7 +39,7 @@ pub enum Phase {
     Validate,
 }
 
-/// Whether the asker has the verb `override`, as far as that is known.
+/// Whether the who has the verb `override`, as far as that is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authority {
     /// Nobody has asked yet.
@@ -187,7 +187,7 @@ pub struct Bench<'b> {
     pub now: Timestamp,
 }
 
-impl<'b> Bench<'b> {
+impl Bench<'_> {
     fn verdict(&self, workload: &Workload, namespace: Option<&Namespace>, scaled_by: Option<&str>) -> Verdict {
         let around = Surroundings {
             kinds: self.sight.kinds(),
@@ -230,18 +230,18 @@ pub fn unreadable(policy: &Policy, why: &str) -> Ruling {
 
 /// Rules on one request.
 pub fn rule(request: &Request<'_>, bench: &Bench<'_>) -> Ruling {
-    let asker = Asker::of(request, bench.policy);
-    if asker.is_own() {
+    let who = Asker::of(request, bench.policy);
+    if who.is_own() {
         return Ruling::pass();
     }
     let (group, resource): (&str, &str) = (&request.resource.group, &request.resource.resource);
     let mut ruling = match (group, resource, &*request.sub_resource) {
-        ("", "namespaces", "") => namespace::rule(request, &asker, bench),
+        ("", "namespaces", "") => namespace::rule(request, &who, bench),
         (shared::api::GROUP, "offhoursschedules", "") => schedule::rule(request, bench),
-        ("autoscaling", "horizontalpodautoscalers", "") => autoscaler::rule(request, &asker, bench),
+        ("autoscaling", "horizontalpodautoscalers", "") => autoscaler::rule(request, &who, bench),
         (_, _, subresource) => match (bench.sight.kinds().by_resource(group, resource), subresource) {
-            (Some(kind), "") => workload::rule(request, kind, &asker, bench),
-            (Some(kind), "scale") => scale::rule(request, kind, &asker, bench),
+            (Some(kind), "") => workload::rule(request, kind, &who, bench),
+            (Some(kind), "scale") => scale::rule(request, kind, &who, bench),
             (Some(_), _) => Ruling::pass(),
             (None, _) => bench.unreadable(&format!("{resource} of group {group:?} is no kind that it knows")),
         },

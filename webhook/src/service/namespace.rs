@@ -10,7 +10,7 @@ use super::configuration::{self, Place};
 use super::{Bench, Outcome, Phase, Ruling, facts};
 use crate::review::Request;
 
-pub(super) fn rule(request: &Request<'_>, asker: &Asker<'_>, bench: &Bench<'_>) -> Ruling {
+pub(super) fn rule(request: &Request<'_>, who: &Asker<'_>, bench: &Bench<'_>) -> Ruling {
     let creates = match &*request.operation {
         "CREATE" => true,
         "UPDATE" => false,
@@ -50,7 +50,7 @@ pub(super) fn rule(request: &Request<'_>, asker: &Asker<'_>, bench: &Bench<'_>) 
             let strictest = schedules
                 .iter()
                 .min_by_key(|schedule| (schedule.enforcement.max_wake.is_none(), schedule.enforcement.max_wake));
-            let edits = configuration::instants(&place, asker, strictest, bench, &mut ruling.answer.warnings);
+            let edits = configuration::instants(&place, who, strictest, bench, &mut ruling.answer.warnings);
             if !edits.is_empty() {
                 ruling.outcome = Outcome::Configured;
                 ruling.answer.patch = edits.namespace_patch(&namespace, Preconditions::None);
@@ -58,12 +58,12 @@ pub(super) fn rule(request: &Request<'_>, asker: &Asker<'_>, bench: &Bench<'_>) 
         }
         Phase::Validate => {
             let (mut warnings, mut tell) = (Vec::new(), Vec::new());
-            match configuration::check(&place, None, asker, bench, &mut warnings, &mut tell) {
+            match configuration::check(&place, None, who, bench, &mut warnings, &mut tell) {
                 Ok(()) => {
                     ruling.answer.warnings = warnings;
                     ruling.tell = tell;
                 }
-                Err(refused) => return refused,
+                Err(refused) => return *refused,
             }
         }
     }

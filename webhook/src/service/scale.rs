@@ -67,7 +67,7 @@ impl Scale<'_> {
     }
 }
 
-pub(super) fn rule(request: &Request<'_>, kind: &Arc<Kind>, asker: &Asker<'_>, bench: &Bench<'_>) -> Ruling {
+pub(super) fn rule(request: &Request<'_>, kind: &Arc<Kind>, who: &Asker<'_>, bench: &Bench<'_>) -> Ruling {
     if &*request.operation != "UPDATE" {
         return Ruling::pass();
     }
@@ -98,7 +98,7 @@ pub(super) fn rule(request: &Request<'_>, kind: &Arc<Kind>, asker: &Asker<'_>, b
     if let (Some(was), Some(reading)) = (was, facts.knobs.first_mut()) {
         reading.value = Some(was.into());
     }
-    judge(&facts, &parent, asked, asker, bench)
+    judge(&facts, &parent, asked, who, bench)
 }
 
 /// Which replicas are held, and why.
@@ -111,7 +111,7 @@ struct Hold {
     down: DownReplicas,
 }
 
-fn judge(facts: &Workload, parent: &Arc<Workload>, asked: u64, asker: &Asker<'_>, bench: &Bench<'_>) -> Ruling {
+fn judge(facts: &Workload, parent: &Arc<Workload>, asked: u64, who: &Asker<'_>, bench: &Bench<'_>) -> Ruling {
     let namespace = bench.namespace(&facts.namespace);
     let scalers = bench.sight.scaled_objects(&facts.namespace);
     let targets = scalers
@@ -131,7 +131,7 @@ fn judge(facts: &Workload, parent: &Arc<Workload>, asked: u64, asker: &Asker<'_>
         };
         Hold {
             night: Night::of(&sleep.verdict),
-            stance: scaled::stance(&sleep.verdict, asker),
+            stance: scaled::stance(&sleep.verdict, who),
             held: sleep.replicas,
             recorded: false,
             down: sleep.verdict.down_replicas,
@@ -167,7 +167,7 @@ fn judge(facts: &Workload, parent: &Arc<Workload>, asked: u64, asker: &Asker<'_>
         }
         Hold {
             night: Night::of(&verdict),
-            stance: scaled::stance(&verdict, asker),
+            stance: scaled::stance(&verdict, who),
             held,
             recorded: true,
             down: verdict.down_replicas,
@@ -176,7 +176,7 @@ fn judge(facts: &Workload, parent: &Arc<Workload>, asked: u64, asker: &Asker<'_>
     if was > hold.held || asked <= hold.held {
         return Ruling::pass();
     }
-    answer(facts, parent, asked, &subject, hold, asker, bench)
+    answer(facts, parent, asked, &subject, &hold, who, bench)
 }
 
 fn answer(
@@ -184,8 +184,8 @@ fn answer(
     parent: &Arc<Workload>,
     asked: u64,
     subject: &Subject<'_>,
-    hold: Hold,
-    asker: &Asker<'_>,
+    hold: &Hold,
+    who: &Asker<'_>,
     bench: &Bench<'_>,
 ) -> Ruling {
     let kept = facts
@@ -204,7 +204,7 @@ fn answer(
                 object: facts.object_ref(),
                 uid: Arc::clone(&facts.uid),
                 reason: "Overridden",
-                message: messages::overridden(asker.user(), "woke it, by an exemption"),
+                message: messages::overridden(who.user(), "woke it, by an exemption"),
             });
             ruling
         }
@@ -247,28 +247,30 @@ fn answer(
     }
 }
 
+/// Whether a parent is down, as far as these facts tell.
+pub fn is_down(parent: &Workload, down: DownReplicas) -> bool {
+    match record::own(parent) {
+        Some(own) => record::is_at_or_below(parent, &own),
+        None => records::plan(parent, down, None).is_none(),
+    }
+}
+
 /// The change that makes `asked` the record of a parent. Empty where it is that already. The knob itself is never written here.
 pub fn remember_edits(parent: &Workload, asked: u64, down: DownReplicas, now: Timestamp) -> Edits {
-    let mut edits = match record::own(parent) {
-        Some(mut own) => {
-            if let Some(entry) = own.entries.first_mut() {
-                *entry = Entry::Was(Some(asked.into()));
-            }
-            own.held_replicas = record::wanted(&own, down);
-            own.down_since = own.down_since.or(Some(now));
-            patch::put_back(parent, &own)
+    let mut edits = if let Some(mut own) = record::own(parent) {
+        if let Some(entry) = own.entries.first_mut() {
+            *entry = Entry::Was(Some(asked.into()));
         }
-        None => {
-            // Its owner's own zero: what was asked for is what it wakes to.
-            let mut raised = parent.clone();
-            if let Some(reading) = raised.knobs.first_mut() {
-                reading.value = Some(asked.into());
-            }
-            match records::plan(&raised, down, None) {
-                Some(plan) => patch::down(&raised, &plan, now),
-                None => Edits::default(),
-            }
+        own.held_replicas = record::wanted(&own, down);
+        own.down_since = own.down_since.or(Some(now));
+        patch::put_back(parent, &own)
+    } else {
+        // Its owner's own zero: what was asked for is what it wakes to.
+        let mut raised = parent.clone();
+        if let Some(reading) = raised.knobs.first_mut() {
+            reading.value = Some(asked.into());
         }
+        records::plan(&raised, down, None).map_or_else(Edits::default, |plan| patch::down(&raised, &plan, now))
     };
     edits.knobs.clear();
     edits.without_idle(parent)

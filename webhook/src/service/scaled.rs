@@ -36,10 +36,10 @@ pub(super) fn sleeping(scaler: &Workload, namespace: Option<&Namespace>, bench: 
 }
 
 /// The stance towards a request under this verdict.
-pub(super) fn stance(verdict: &Verdict, asker: &Asker<'_>) -> Stance {
+pub(super) fn stance(verdict: &Verdict, who: &Asker<'_>) -> Stance {
     verdict.schedule.as_ref().map_or_else(
-        || asker.stance(&Enforcement::default()),
-        |schedule| asker.stance(&schedule.enforcement),
+        || who.stance(&Enforcement::default()),
+        |schedule| who.stance(&schedule.enforcement),
     )
 }
 
@@ -48,7 +48,7 @@ pub(super) fn rule(
     old: Option<&Workload>,
     scaler: &Workload,
     namespace: Option<&Namespace>,
-    asker: &Asker<'_>,
+    who: &Asker<'_>,
     bench: &Bench<'_>,
 ) -> Ruling {
     let (Some(old), Some(sleep)) = (old, sleeping(scaler, namespace, bench)) else {
@@ -67,7 +67,7 @@ pub(super) fn rule(
         .knobs
         .first()
         .map_or_else(String::new, |knob| messages::kept(knob, &sleep.replicas.into()));
-    let mut ruling = match (stance(&sleep.verdict, asker), bench.phase) {
+    let mut ruling = match (stance(&sleep.verdict, who), bench.phase) {
         (Stance::Pass, _) | (Stance::Override | Stance::Warn | Stance::Rewrite { silent: true }, Phase::Validate) => {
             return Ruling::pass();
         }
@@ -80,7 +80,7 @@ pub(super) fn rule(
                 object: new.object_ref(),
                 uid: Arc::clone(&new.uid),
                 reason: "Overridden",
-                message: messages::overridden(asker.user(), "woke it, by an exemption"),
+                message: messages::overridden(who.user(), "woke it, by an exemption"),
             });
             return ruling;
         }

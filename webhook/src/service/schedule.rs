@@ -1,4 +1,4 @@
-//! CREATE and UPDATE of an OffHoursSchedule: understood by the same parser that will act on it, or refused. Pure.
+//! CREATE and UPDATE of an `OffHoursSchedule`: understood by the same parser that will act on it, or refused. Pure.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -21,7 +21,7 @@ use crate::state::Seen;
 /// One request on one workload.
 pub(super) struct Case<'c> {
     pub bench: &'c Bench<'c>,
-    pub asker: &'c Asker<'c>,
+    pub who: &'c Asker<'c>,
     pub old: Option<&'c Workload>,
     /// The object as the request has it.
     pub original: &'c Workload,
@@ -34,7 +34,7 @@ pub(super) struct Case<'c> {
     pub tell: Vec<Tell>,
 }
 
-pub(super) fn rule(request: &Request<'_>, kind: &Arc<Kind>, asker: &Asker<'_>, bench: &Bench<'_>) -> Ruling {
+pub(super) fn rule(request: &Request<'_>, kind: &Arc<Kind>, who: &Asker<'_>, bench: &Bench<'_>) -> Ruling {
     let creates = match &*request.operation {
         "CREATE" => true,
         "UPDATE" => false,
@@ -64,17 +64,17 @@ pub(super) fn rule(request: &Request<'_>, kind: &Arc<Kind>, asker: &Asker<'_>, b
             }
         },
     };
-    judge(&new, old.as_ref(), asker, bench)
+    judge(&new, old.as_ref(), who, bench)
 }
 
-fn judge(new: &Workload, old: Option<&Workload>, asker: &Asker<'_>, bench: &Bench<'_>) -> Ruling {
+fn judge(new: &Workload, old: Option<&Workload>, who: &Asker<'_>, bench: &Bench<'_>) -> Ruling {
     let namespace = bench.namespace(&new.namespace);
     let scalers = bench.sight.scaled_objects(&new.namespace);
     let targets = scalers
         .iter()
         .filter_map(|scaler| Some((&*scaler.name, scaler.scale_target.as_ref()?)));
     if let Some(scaler) = scaled_by(new, targets).and_then(|name| scalers.iter().find(|scaler| &*scaler.name == name)) {
-        return scaled::rule(new, old, scaler, namespace.as_deref(), asker, bench);
+        return scaled::rule(new, old, scaler, namespace.as_deref(), who, bench);
     }
     let verdict = bench.verdict(new, namespace.as_deref(), None);
     if matches!(verdict.decided_by, Rule::NeverTouched(_) | Rule::Terminating) {
@@ -82,7 +82,7 @@ fn judge(new: &Workload, old: Option<&Workload>, asker: &Asker<'_>, bench: &Benc
     }
     let mut case = Case {
         bench,
-        asker,
+        who,
         old,
         original: new,
         object: new.clone(),
@@ -99,7 +99,7 @@ fn judge(new: &Workload, old: Option<&Workload>, asker: &Asker<'_>, bench: &Benc
     match bench.phase {
         Phase::Mutate => {
             let turned =
-                configuration::instants(&place, asker, case.verdict.schedule.as_ref(), bench, &mut case.warnings);
+                configuration::instants(&place, who, case.verdict.schedule.as_ref(), bench, &mut case.warnings);
             if !turned.is_empty() {
                 for (key, value) in &turned.annotations {
                     facts::set_annotation(&mut case.object.annotations, key, value.as_deref());
@@ -110,15 +110,10 @@ fn judge(new: &Workload, old: Option<&Workload>, asker: &Asker<'_>, bench: &Benc
         }
         Phase::Validate => {
             let before = old.map(|old| bench.verdict(old, namespace.as_deref(), None));
-            if let Err(ruling) = configuration::check(
-                &place,
-                before.as_ref(),
-                asker,
-                bench,
-                &mut case.warnings,
-                &mut case.tell,
-            ) {
-                return ruling;
+            if let Err(ruling) =
+                configuration::check(&place, before.as_ref(), who, bench, &mut case.warnings, &mut case.tell)
+            {
+                return *ruling;
             }
             if let Some(warning) = left_out(&case) {
                 case.warnings.push(warning);
@@ -179,8 +174,8 @@ fn outside_window(case: &Case<'_>) -> Option<Ruling> {
 impl Case<'_> {
     fn stance(&self) -> Stance {
         match &self.verdict.schedule {
-            Some(schedule) => self.asker.stance(&schedule.enforcement),
-            None => self.asker.stance(&shared::policy::Enforcement::default()),
+            Some(schedule) => self.who.stance(&schedule.enforcement),
+            None => self.who.stance(&shared::policy::Enforcement::default()),
         }
     }
 
@@ -299,7 +294,7 @@ impl Case<'_> {
                 object: self.object.object_ref(),
                 uid: Arc::clone(&self.object.uid),
                 reason: "Overridden",
-                message: messages::overridden(self.asker.user(), what),
+                message: messages::overridden(self.who.user(), what),
             });
         }
         ruling
@@ -362,51 +357,43 @@ impl Case<'_> {
                 });
                 self.done(ruling, None)
             }
-            Stance::Deny => self.rewrite(old, raise, defended, false, &kept),
-            Stance::Rewrite { silent } => self.rewrite(old, raise, defended, silent, &kept),
+            Stance::Deny => self.rewrite(old, &raise, defended, false, &kept),
+            Stance::Rewrite { silent } => self.rewrite(old, &raise, defended, silent, &kept),
         }
     }
 
     /// What the request wakes, if it wakes anything that is down.
     fn raise(&self, old: &Workload, old_record: Option<&Record>, record: Option<&Record>) -> Option<Plan> {
-        match (old_record, record.or(old_record)) {
-            (Some(old_record), Some(record)) => {
-                let mut moves = Vec::new();
-                for (index, knob) in self.object.kind.knobs.iter().enumerate() {
-                    let value =
-                        |workload: &Workload| workload.knobs.get(index).and_then(|reading| reading.value.clone());
-                    let (was, is) = (value(old), value(&self.object));
-                    let woken = match &knob.form {
-                        Form::Guard { from, .. } => {
-                            was != is && is.as_ref().and_then(Value::as_str) == Some(from.as_ref())
-                        }
-                        form => {
-                            records::is_down(form, was.as_ref(), old_record.held_replicas)
-                                && !records::is_down(form, is.as_ref(), record.held_replicas)
-                        }
-                    };
-                    if woken {
-                        moves.push((index, record.held(knob)));
-                    }
-                }
-                (!moves.is_empty()).then_some(Plan {
-                    moves,
-                    replicas: record.held_replicas,
-                })
-            }
+        let (Some(old_record), Some(record)) = (old_record, record.or(old_record)) else {
             // Its owner's own sleep, or that of another product.
-            _ => {
-                if record::is_settled(&self.object, self.verdict.down_replicas)
-                    || records::plan(old, self.verdict.down_replicas, None).is_some()
-                {
-                    return None;
+            let down = self.verdict.down_replicas;
+            if record::is_settled(&self.object, down) || records::plan(old, down, None).is_some() {
+                return None;
+            }
+            return records::plan(&self.object, down, None);
+        };
+        let mut moves = Vec::new();
+        for (index, knob) in self.object.kind.knobs.iter().enumerate() {
+            let value = |workload: &Workload| workload.knobs.get(index).and_then(|reading| reading.value.clone());
+            let (was, is) = (value(old), value(&self.object));
+            let woken = match &knob.form {
+                Form::Guard { from, .. } => was != is && is.as_ref().and_then(Value::as_str) == Some(from.as_ref()),
+                form => {
+                    records::is_down(form, was.as_ref(), old_record.held_replicas)
+                        && !records::is_down(form, is.as_ref(), record.held_replicas)
                 }
-                records::plan(&self.object, self.verdict.down_replicas, None)
+            };
+            if woken {
+                moves.push((index, record.held(knob)));
             }
         }
+        (!moves.is_empty()).then_some(Plan {
+            moves,
+            replicas: record.held_replicas,
+        })
     }
 
-    fn rewrite(self, old: &Workload, raise: Plan, record: Option<Record>, silent: bool, kept: &str) -> Ruling {
+    fn rewrite(self, old: &Workload, raise: &Plan, record: Option<Record>, silent: bool, kept: &str) -> Ruling {
         let indexes: Vec<usize> = raise.moves.iter().map(|(index, _)| *index).collect();
         let edits = match (record, silent) {
             (Some(mut record), _) => {
@@ -427,7 +414,7 @@ impl Case<'_> {
                 }
                 edits
             }
-            (None, false) => patch::down(&self.object, &raise, self.bench.now),
+            (None, false) => patch::down(&self.object, raise, self.bench.now),
         };
         let mut ruling = self.held(Outcome::Held);
         if !silent {
@@ -482,7 +469,7 @@ impl Case<'_> {
             uid: Arc::clone(&self.object.uid),
             reason: "RecordPutBack",
             message: messages::overridden(
-                self.asker.user(),
+                self.who.user(),
                 "removed or changed the record of what it wakes to; it was kept",
             ),
         });

@@ -222,7 +222,7 @@ fn case_5_32_identical_updates_change_nothing_after_the_first() {
         world.now = world.now.checked_add(1.seconds()).unwrap();
         // kubectl sends the number again; what else is there is kept by its merge.
         let new = changed(&stored, |object| {
-            object["spec"]["replicas"] = asked["spec"]["replicas"].clone()
+            object["spec"]["replicas"] = asked["spec"]["replicas"].clone();
         });
         let review = update(&stored, &new);
         let after = patched(&review, &world.mutate(&review));

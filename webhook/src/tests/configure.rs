@@ -89,7 +89,7 @@ fn rule_e7_what_cannot_be_parsed_is_refused_only_where_it_changes() {
         let later = changed(&wrong, |object| object["spec"]["template"]["x"] = json!(1));
         assert_eq!(world.validate(&update(&wrong, &later)).answer.denial, None, "{key}");
         let right = changed(&wrong, |object| {
-            object["metadata"]["annotations"] = old["metadata"]["annotations"].clone()
+            object["metadata"]["annotations"] = old["metadata"]["annotations"].clone();
         });
         assert_eq!(world.validate(&update(&wrong, &right)).answer.denial, None, "{key}");
     }
@@ -107,7 +107,7 @@ fn rule_e7_unknown_keys_and_schedules_are_warned_about() {
     let typo = annotated(&deployment(0), "offhours.platform.io/awake-untill", "2h");
     assert!(warnings(&typo)[0].contains("did you mean offhours.platform.io/awake-until?"));
     let nobody = changed(&deployment(0), |object| {
-        object["metadata"]["labels"][SCHEDULE] = json!("nobody")
+        object["metadata"]["labels"][SCHEDULE] = json!("nobody");
     });
     assert!(warnings(&nobody)[0].contains("no schedule \"nobody\""));
     let place = annotated(&deployment(0), SCHEDULE, "dev-weekday");

@@ -204,7 +204,7 @@ fn rule_s5_a_stripped_or_edited_record_is_put_back() {
         object["metadata"]["labels"] = json!({"app": "checkout"});
     });
     let edited = changed(&old, |object| {
-        object["metadata"]["annotations"][ORIGINAL_REPLICAS] = json!("9")
+        object["metadata"]["annotations"][ORIGINAL_REPLICAS] = json!("9");
     });
     let broken = changed(&old, |object| {
         object["metadata"]["annotations"][ORIGINAL_REPLICAS] = json!("many");
