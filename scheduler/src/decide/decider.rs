@@ -479,6 +479,15 @@ impl Decider {
         waiting.into_iter().map(|(_, action)| action).collect()
     }
 
+    /// The workloads that want a write and have not failed `tries` times yet, those on their way included.
+    pub fn outstanding(&self, tries: u32) -> Vec<ObjectRef> {
+        let wants = self.assessed.iter().filter(|(object, assessment)| {
+            let failed = self.memory.failure(object).map_or(0, |failure| failure.times);
+            !self.memory.is_said(object) && assessment.purpose().is_some() && failed < tries
+        });
+        wants.map(|(object, _)| object.clone()).collect()
+    }
+
     /// What is not done although it should be, and why.
     pub fn skips(&self) -> Vec<(ObjectRef, Skip)> {
         self.assessed

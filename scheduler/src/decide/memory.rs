@@ -15,6 +15,8 @@ use super::workload::RAISE_WINDOW;
 
 /// After a conflict: how long the watch has time to show what was in the way before we try all the same.
 const CONFLICT_PATIENCE: SignedDuration = SignedDuration::from_secs(5);
+/// A dry run says once in this time what it would write, and again when the object changes.
+const DRY_RUN_PATIENCE: SignedDuration = SignedDuration::from_hours(1);
 /// First pause after a failed write.
 const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(1);
 /// Longest pause after failed writes.
@@ -25,8 +27,10 @@ const FORBIDDEN_PAUSE: SignedDuration = SignedDuration::from_secs(30);
 /// How an action ended, as far as the next decision is concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Written (in a dry run: would be).
+    /// Written.
     Done,
+    /// A dry run: it would be written, and nothing changed.
+    WouldWrite,
     /// What we relied on was not so (409, or the 422 of a failed test), or the object is gone.
     Conflict,
     /// Refused or broken off; it may be tried again.
@@ -69,6 +73,8 @@ impl Failure {
 struct Conflict {
     version: Arc<str>,
     again: Timestamp,
+    /// How long it may last at most.
+    patience: SignedDuration,
 }
 
 /// What is remembered.
@@ -166,10 +172,13 @@ impl Memory {
                     _ => {}
                 }
             }
-            Outcome::Conflict => {
+            Outcome::Conflict | Outcome::WouldWrite => {
+                let said = *outcome == Outcome::WouldWrite;
+                let patience = if said { DRY_RUN_PATIENCE } else { CONFLICT_PATIENCE };
                 let conflict = Conflict {
                     version: Arc::clone(version),
-                    again: later(now, CONFLICT_PATIENCE),
+                    again: later(now, patience),
+                    patience,
                 };
                 self.conflicts.insert(object.clone(), conflict);
             }
@@ -274,6 +283,13 @@ impl Memory {
         self.failures.get(object)
     }
 
+    /// Whether a dry run has said what it would write, and nothing has changed since.
+    pub fn is_said(&self, object: &ObjectRef) -> bool {
+        self.conflicts
+            .get(object)
+            .is_some_and(|conflict| conflict.patience == DRY_RUN_PATIENCE)
+    }
+
     /// A failed write is no concern any more: there is nothing to write.
     pub fn settled(&mut self, object: &ObjectRef) {
         self.failures.remove(object);
@@ -286,7 +302,7 @@ impl Memory {
         let conflict = self
             .conflicts
             .get(object)
-            .map(|conflict| (conflict.again, CONFLICT_PATIENCE));
+            .map(|conflict| (conflict.again, conflict.patience));
         [failed, conflict]
             .into_iter()
             .flatten()

@@ -50,4 +50,4 @@ pub fn decide(snapshot: &Snapshot, memory: &Memory, now: Timestamp) -> Decision 
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -146,6 +146,11 @@ impl Snapshot {
         self.namespaces.get(name)
     }
 
+    /// The names of all namespaces.
+    pub fn namespace_names(&self) -> Vec<Arc<str>> {
+        self.namespaces.keys().cloned().collect()
+    }
+
     /// Namespaces on which a wake or sleep by hand is still a duration.
     pub fn durations(&self) -> impl Iterator<Item = &Arc<Namespace>> {
         self.durations.iter().filter_map(|name| self.namespaces.get(name))

@@ -4,4 +4,4 @@ mod cases;
 mod decide_workload;
 mod equality;
 mod pace;
-mod world;
+pub(crate) mod world;
