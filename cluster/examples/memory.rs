@@ -50,10 +50,10 @@ fn page(uri: &http::Uri, total: usize, padding: &str) -> String {
 }
 
 /// Lists at once; a watch ends as too old after a while, so that everything is listed anew.
-async fn serve(request: Request<Body>, total: usize, padding: Arc<str>) -> Answer {
+fn serve(request: &Request<Body>, total: usize, padding: &str) -> Answer {
     let uri = request.uri();
     if !uri.query().unwrap_or_default().contains("watch=true") {
-        return Response::new(Full::new(Bytes::from(page(uri, total, &padding))).boxed_unsync());
+        return Response::new(Full::new(Bytes::from(page(uri, total, padding))).boxed_unsync());
     }
     let lines = stream::unfold(0, |step| async move {
         if step > 0 {
@@ -85,9 +85,9 @@ async fn main() -> std::io::Result<()> {
     let (total, kilobytes) = (number(20_000), number(12));
     // A third each in the annotation, in managedFields and in the template.
     let padding: Arc<str> = "x".repeat(kilobytes * 1024 / 3 - 500).into();
-    let service = tower::service_fn(move |request| {
+    let service = tower::service_fn(move |request: Request<Body>| {
         let padding = Arc::clone(&padding);
-        async move { Ok::<_, Infallible>(serve(request, total, padding).await) }
+        async move { Ok::<_, Infallible>(serve(&request, total, &padding)) }
     });
     let mut out = std::io::stdout();
     let (before, _) = memory();

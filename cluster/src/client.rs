@@ -89,6 +89,7 @@ pub struct Clients {
     /// For lists and watches.
     pub watches: Client,
     config: Config,
+    silence: Duration,
 }
 
 impl Clients {
@@ -116,16 +117,31 @@ impl Clients {
         config.read_timeout = Some(limit);
         config.write_timeout = Some(limit);
         let calls = client(&config)?;
-        let mut watching = config.clone();
-        watching.read_timeout = Some(settings.watch_silence.max(limit));
-        let watches = client(&watching)?;
-        Ok(Self { calls, watches, config })
+        let silence = settings.watch_silence.max(limit);
+        let watches = watching(&config, silence)?;
+        Ok(Self {
+            calls,
+            watches,
+            config,
+            silence,
+        })
+    }
+
+    /// A client for lists and watches that has read its token file anew.
+    pub(crate) fn renewed_watches(&self) -> Result<Client, ConnectError> {
+        watching(&self.config, self.silence)
     }
 
     /// The configuration, for a client with times of its own (the lease's).
     pub fn config(&self) -> &Config {
         &self.config
     }
+}
+
+fn watching(config: &Config, silence: Duration) -> Result<Client, ConnectError> {
+    let mut config = config.clone();
+    config.read_timeout = Some(silence);
+    client(&config)
 }
 
 fn client(config: &Config) -> Result<Client, ConnectError> {

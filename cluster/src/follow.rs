@@ -14,9 +14,10 @@ use shared::{
 use tokio::task::AbortHandle;
 
 use crate::{
+    client::Clients,
     gate::{Gate, Named},
     item::Item,
-    reflector::{Pace, ReadFacts, Reflector, Resource},
+    reflector::{Pace, ReadFacts, Reflector, RenewClient, Resource},
     store::{Facts, Store},
     view::View,
 };
@@ -34,6 +35,7 @@ pub enum Scope {
 pub struct Follower {
     view: Arc<View>,
     client: Client,
+    renew: Option<RenewClient>,
     scope: Scope,
     pace: Pace,
     tasks: Mutex<Vec<AbortHandle>>,
@@ -67,13 +69,25 @@ impl<K: DeserializeOwned + Send + Sync + 'static> SourceSpec<Item<K>> {
 }
 
 impl Follower {
+    /// As [`Self::start`], with credentials that are read anew as soon as they are refused.
+    pub fn start_renewing(clients: &Clients, kinds: Kinds, scope: Scope, pace: Pace) -> Self {
+        let again = clients.clone();
+        let renew: RenewClient = Arc::new(move || again.renewed_watches().ok());
+        Self::start_with(clients.watches.clone(), Some(renew), kinds, scope, pace)
+    }
+
     /// Starts to follow namespaces, `CustomResourceDefinition`s, schedules and HPAs. `client` should be [`crate::client::Clients::watches`].
     ///
     /// Must be called within a tokio runtime, like all methods that start to follow something.
     pub fn start(client: Client, kinds: Kinds, scope: Scope, pace: Pace) -> Self {
+        Self::start_with(client, None, kinds, scope, pace)
+    }
+
+    fn start_with(client: Client, renew: Option<RenewClient>, kinds: Kinds, scope: Scope, pace: Pace) -> Self {
         let follower = Self {
             view: Arc::new(View::new(kinds, scope == Scope::Cluster)),
             client,
+            renew,
             scope,
             pace,
             tasks: Mutex::default(),
@@ -222,6 +236,7 @@ impl Follower {
         let part = store.register();
         let reflector = Reflector {
             client: self.client.clone(),
+            renew: self.renew.clone(),
             resource,
             keep,
             read,

@@ -27,6 +27,9 @@ use crate::{
 /// A watch on an expired version starts with 200 and an error line: one that is quiet for so long is none of those.
 const PROOF: Duration = Duration::from_secs(2);
 
+/// Longest pause while our credentials are refused.
+const UNAUTHORIZED_PAUSE: Duration = Duration::from_secs(5);
+
 /// How fast reflectors go and how long they wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pace {
@@ -108,9 +111,14 @@ impl Resource {
 /// Reads facts from a pruned object.
 pub type ReadFacts<T> = Arc<dyn Fn(&Value) -> Result<T, String> + Send + Sync>;
 
+/// Makes a client that has read its credentials anew; `None` where that fails.
+pub(crate) type RenewClient = Arc<dyn Fn() -> Option<Client> + Send + Sync>;
+
 /// Lists and watches one resource for one store.
 pub(crate) struct Reflector<T> {
     pub client: Client,
+    /// Makes a client that has read its credentials anew.
+    pub renew: Option<RenewClient>,
     pub resource: Resource,
     pub keep: Arc<Keep>,
     pub read: ReadFacts<T>,
@@ -194,8 +202,15 @@ impl<T: Facts> Reflector<T> {
                 Err(Stop::Failed(verb, error)) => {
                     failures = failures.saturating_add(1);
                     self.fail(verb, &error);
+                    // A client reads a token file once a minute; a token that was replaced need not wait for that.
+                    if error.code() == Some(401)
+                        && let Some(client) = self.renew.as_ref().and_then(|renew| renew())
+                    {
+                        self.client = client;
+                    }
                     let pause = match &error {
                         CallError::Refused { code: 403 | 404, .. } if failures > 1 => jittered(self.pace.refused_pause),
+                        CallError::Refused { code: 401, .. } => self.pause(failures).min(UNAUTHORIZED_PAUSE),
                         CallError::Refused {
                             retry_after: Some(wait),
                             ..

@@ -148,6 +148,18 @@ impl SourceState {
         !matches!(self, Self::Unfilled { .. })
     }
 
+    /// A stable word for metrics. Changes of it are told to readers.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Unfilled { trouble: None } => "unfilled",
+            Self::Unfilled { trouble: Some(_) } => "unreachable",
+            Self::Filled => "filled",
+            Self::Forbidden { .. } => "forbidden",
+            Self::Absent => "absent",
+            Self::Failing { .. } => "failing",
+        }
+    }
+
     /// Whether absence from the store means absence from the cluster, as of not long ago.
     pub fn is_filled(&self) -> bool {
         matches!(self, Self::Filled | Self::Failing { .. })
@@ -420,11 +432,11 @@ impl<T: Facts> Store<T> {
 
     /// Changes the health of one reflector; readers hear of it where the state changes.
     pub(crate) fn report(&self, part: usize, change: impl FnOnce(&mut Health)) {
-        let before = std::mem::discriminant(&self.state());
+        let before = self.state().word();
         if let Some(health) = self.health().get_mut(part) {
             change(health);
         }
-        if before != std::mem::discriminant(&self.state()) {
+        if before != self.state().word() {
             self.changes.mark_everything();
             self.stir();
         }

@@ -204,6 +204,26 @@ async fn without_a_right_on_definitions_custom_kinds_are_tried() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn definitions_that_cannot_be_read_for_any_reason_hold_no_custom_kind_back() {
+    for fault in [Fault::Status(401), Fault::Status(500), Fault::Hang, Fault::Garbage] {
+        let api = Api::default();
+        api.with(|state| state.list_faults.insert(DEFINITIONS.to_owned(), fault));
+        let mut object = deployment("shop", "canary", 4);
+        object["kind"] = json!("Rollout");
+        api.set("rollouts.argoproj.io", object);
+        let (follower, _) = follow(&api);
+        let view = follower.view();
+        follower.follow_kind(&Arc::clone(view.kinds().by_kind("argoproj.io", "Rollout").unwrap()));
+        timeout(Duration::from_secs(60), view.filled()).await.unwrap();
+        assert_eq!(
+            view.workload_state("argoproj.io", "Rollout"),
+            Some(SourceState::Filled),
+            "{fault:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_namespaced_scope_asks_for_nothing_outside_it() {
     let api = Api::default();
     api.with(|state| {

@@ -1,0 +1,12 @@
+//! The end-to-end suites: one module per subject, one control plane for all of them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test that breaks off is a test that fails; clippy sees tests only in functions marked so"
+)]
+
+mod leases;
+mod view;
+mod writes;
