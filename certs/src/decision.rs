@@ -139,13 +139,13 @@ pub fn authority(
     }
 }
 
-/// The authorities that a new one must not displace: those known so far and those that a configuration trusts now, as
-/// long as they are valid; newest first.
-pub fn carried(known: &[Certificate], trusted: &[Certificate], now: Timestamp) -> Vec<Certificate> {
+/// The authorities that a new one must not displace: those known so far and those that a configuration trusts now, newest
+/// first. Whether they are past their date is not asked: the clock that would answer may be the one that is wrong, and an
+/// ended authority in a bundle harms nobody.
+pub fn carried(known: &[Certificate], trusted: &[Certificate]) -> Vec<Certificate> {
     let mut carried: Vec<Certificate> = Vec::new();
     for certificate in known.iter().chain(trusted) {
-        let facts = certificate.facts();
-        if facts.is_ca && facts.is_valid_at(now) && !carried.contains(certificate) {
+        if certificate.facts().is_ca && !carried.contains(certificate) {
             carried.push(certificate.clone());
         }
     }
@@ -239,10 +239,7 @@ pub fn leaf(
     now: Timestamp,
 ) -> LeafDecision {
     let current_trust = trust(signers.current);
-    let settled_at = match current_trust {
-        Trust::Seen(since) => Some(later(now, lives.propagation.saturating_sub(since))),
-        Trust::NotChecked | Trust::Unseen => None,
-    };
+    let settled_at = settles_at(current_trust, lives, now);
     let current_valid = signers.current.facts().is_valid_at(now);
     let previous = signers.previous.filter(|(certificate, until)| {
         now < *until && certificate.facts().is_valid_at(now) && trust(certificate) != Trust::Unseen
@@ -388,7 +385,7 @@ pub fn bundle(
     let until = until.filter(|until| now < *until);
     let needed: Vec<&Certificate> = previous
         .iter()
-        .filter(|certificate| until.is_some() && *certificate != current && now < certificate.facts().not_after)
+        .filter(|certificate| until.is_some() && *certificate != current)
         .collect();
     let mut desired = vec![current.clone()];
     desired.extend(needed.iter().map(|certificate| (*certificate).clone()));
@@ -523,12 +520,17 @@ pub fn source(
             next: None,
         };
     }
-    let settled_at = match candidate_trust {
-        Trust::Seen(since) => Some(later(now, lives.propagation.saturating_sub(since))),
-        Trust::NotChecked | Trust::Unseen => None,
-    };
+    let settled_at = settles_at(candidate_trust, lives, now);
     let end = serving.map(|serving| serving.facts().not_after);
     keep(Reason::LeafWaitsForTrust, settled_at.into_iter().chain(end).min())
+}
+
+/// When trust that is still young will be settled; `None` where time alone changes nothing.
+fn settles_at(trust: Trust, lives: &Lives, now: Timestamp) -> Option<Timestamp> {
+    match trust {
+        Trust::Seen(since) if since < lives.propagation => Some(later(now, lives.propagation.saturating_sub(since))),
+        _ => None,
+    }
 }
 
 /// How long this replica lets others go first. `rank` in `[0, 1)` is its place among them.

@@ -65,46 +65,43 @@ impl Manager {
     }
 
     async fn read_source(&self, source: &Source) -> Result<PairText, Reason> {
-        match source {
-            Source::Files {
-                certificate,
-                key,
-                authority,
-                ..
-            } => {
-                let (certificate, key, authority) = (certificate.clone(), key.clone(), authority.clone());
-                tokio::task::spawn_blocking(move || PairText::read(&certificate, &key, authority.as_deref()))
-                    .await
-                    .map_err(|error| Reason::SourceBroken {
-                        fault: error.to_string(),
-                    })?
-                    .map_err(|error| match &error {
-                        SourceError::ReadFile { path, source } if source.kind() == std::io::ErrorKind::NotFound => {
-                            Reason::SourceMissing {
-                                what: format!("file {}", path.display()),
-                            }
-                        }
-                        _ => Reason::SourceBroken {
-                            fault: error.to_string(),
-                        },
-                    })
-            }
-            _ => match self.secret.object() {
-                Some(secret) => PairText::from_secret(secret).map_err(|error| Reason::SourceBroken {
+        if let Source::Files {
+            certificate,
+            key,
+            authority,
+            ..
+        } = source
+        {
+            let (certificate, key, authority) = (certificate.clone(), key.clone(), authority.clone());
+            return tokio::task::spawn_blocking(move || PairText::read(&certificate, &key, authority.as_deref()))
+                .await
+                .map_err(|error| Reason::SourceBroken {
                     fault: error.to_string(),
-                }),
-                None => {
-                    let name = self
-                        .store
-                        .as_ref()
-                        .map(|store| store.name().to_owned())
-                        .unwrap_or_default();
-                    Err(Reason::SourceMissing {
-                        what: format!("secret {}/{name}", self.settings.namespace),
-                    })
-                }
-            },
+                })?
+                .map_err(|error| match &error {
+                    SourceError::ReadFile { path, source } if source.kind() == std::io::ErrorKind::NotFound => {
+                        Reason::SourceMissing {
+                            what: format!("file {}", path.display()),
+                        }
+                    }
+                    _ => Reason::SourceBroken {
+                        fault: error.to_string(),
+                    },
+                });
         }
+        let Some(secret) = self.secret.object() else {
+            let name = self
+                .store
+                .as_ref()
+                .map(|store| store.name().to_owned())
+                .unwrap_or_default();
+            return Err(Reason::SourceMissing {
+                what: format!("secret {}/{name}", self.settings.namespace),
+            });
+        };
+        PairText::from_secret(secret).map_err(|error| Reason::SourceBroken {
+            fault: error.to_string(),
+        })
     }
 
     /// Takes over what was read, if it differs from what was read before.
@@ -120,7 +117,7 @@ impl Manager {
                 Err(error) => {
                     self.outside.fault = Some(Reason::SourceBroken {
                         fault: error.to_string(),
-                    })
+                    });
                 }
             },
             Err(reason) => self.outside.fault = Some(reason),

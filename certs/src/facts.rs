@@ -1,6 +1,11 @@
 //! What a certificate says, read once into plain values: nothing below this module parses X.509.
 
-use std::{collections::BTreeSet, fmt, net::IpAddr};
+use std::{
+    collections::BTreeSet,
+    fmt::{self, Write as _},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use rustls_pki_types::{CertificateDer, pem::PemObject};
@@ -34,7 +39,9 @@ pub enum FactsError {
 
 /// One certificate with its facts. Two are equal when their bytes are.
 #[derive(Clone)]
-pub struct Certificate {
+pub struct Certificate(Arc<Parsed>);
+
+struct Parsed {
     der: CertificateDer<'static>,
     facts: CertificateFacts,
 }
@@ -74,7 +81,7 @@ impl Certificate {
     /// Reads one certificate from DER.
     pub fn from_der(der: CertificateDer<'static>) -> Result<Self, FactsError> {
         let facts = read_facts(&der)?;
-        Ok(Self { der, facts })
+        Ok(Self(Arc::new(Parsed { der, facts })))
     }
 
     /// Reads the first certificate of a PEM text.
@@ -99,19 +106,19 @@ impl Certificate {
 
     /// Its bytes.
     pub fn der(&self) -> &CertificateDer<'static> {
-        &self.der
+        &self.0.der
     }
 
     /// Its facts.
     pub fn facts(&self) -> &CertificateFacts {
-        &self.facts
+        &self.0.facts
     }
 
     /// The PEM block of it.
     pub fn pem(&self) -> String {
         use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-        let body = STANDARD.encode(&self.der);
+        let body = STANDARD.encode(&self.0.der);
         let mut text = String::with_capacity(body.len() + body.len() / 64 + 64);
         text.push_str("-----BEGIN CERTIFICATE-----\n");
         let mut rest = body.as_str();
@@ -128,7 +135,7 @@ impl Certificate {
 
 impl PartialEq for Certificate {
     fn eq(&self, other: &Self) -> bool {
-        self.der == other.der
+        self.0.der == other.0.der
     }
 }
 
@@ -138,8 +145,8 @@ impl fmt::Debug for Certificate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Certificate")
-            .field("subject", &self.facts.subject)
-            .field("serial", &self.facts.serial)
+            .field("subject", &self.0.facts.subject)
+            .field("serial", &self.0.facts.serial)
             .finish_non_exhaustive()
     }
 }
@@ -174,7 +181,7 @@ fn read_facts(der: &[u8]) -> Result<CertificateFacts, FactsError> {
         not_before: instant(parsed.validity().not_before.timestamp())?,
         not_after: instant(parsed.validity().not_after.timestamp())?,
         is_ca: parsed.is_ca(),
-        serial: parsed.raw_serial().iter().map(|byte| format!("{byte:02x}")).collect(),
+        serial: hex(parsed.raw_serial()),
         subject,
         names,
     })
@@ -190,4 +197,13 @@ fn name_text(name: &GeneralName<'_>) -> Option<String> {
             .map(|address| address.to_string()),
         _ => None,
     }
+}
+
+/// Bytes as lower-case hex.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing into a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }

@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 use x509_parser::parse_x509_certificate;
 
 use crate::{
-    facts::{Certificate, FactsError},
+    facts::{Certificate, FactsError, hex},
     settings::{Lives, Names},
 };
 
@@ -113,7 +113,7 @@ impl Authority {
         // Two authorities of ours are trusted together during a rotation; a name of its own for each spares every
         // verifier the search among issuers of one name.
         let identifier = parameters.key_identifier(&key);
-        let mark: String = identifier.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+        let mark = hex(identifier.get(..4).unwrap_or_default());
         parameters.distinguished_name = subject(&format!("{AUTHORITY_NAME}-{mark}"));
         parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];

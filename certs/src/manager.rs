@@ -36,7 +36,7 @@ use crate::{
     settings::{Settings, SettingsError, Source},
     slot::Slot,
     status::{Certificates, Counters, Status},
-    store::{SecretStore, StoredAuthority},
+    store::{SecretStore, StoredAuthority, StoredFault},
     turn::{Need, Turns},
 };
 
@@ -67,6 +67,8 @@ pub enum ManagerError {
 pub(crate) struct Watched<K> {
     patcher: Option<Patcher<K>>,
     slot: Slot<K>,
+    /// The bundles of the version that was parsed last: most looks find the same.
+    parsed: (Option<String>, Vec<Bundle>),
 }
 
 impl<K: Configuration> Watched<K> {
@@ -79,11 +81,22 @@ impl<K: Configuration> Watched<K> {
         } else {
             Slot::absent()
         };
-        Self { patcher, slot }
+        Self {
+            patcher,
+            slot,
+            parsed: (None, Vec::new()),
+        }
     }
 
-    fn bundles(&self) -> Vec<Bundle> {
-        self.slot.object().map(bundles).unwrap_or_default()
+    fn bundles(&mut self) -> &[Bundle] {
+        let Some(configuration) = self.slot.object() else {
+            return &[];
+        };
+        let version = configuration.meta().resource_version.as_ref();
+        if version.is_none() || self.parsed.0.as_ref() != version {
+            self.parsed = (version.cloned(), bundles(configuration));
+        }
+        &self.parsed.1
     }
 }
 
@@ -109,6 +122,9 @@ pub struct Manager {
     validating: Watched<ValidatingWebhookConfiguration>,
     /// Since when each authority (own) or leaf (outside) is trusted everywhere.
     trusted_since: HashMap<Vec<u8>, Instant>,
+    /// Whether there was any webhook whose trust matters, at the last look.
+    any_webhook: bool,
+    pub(crate) parsed: Option<(Option<String>, Result<StoredAuthority, StoredFault>)>,
     pub(crate) turns: Turns,
     /// The authority that signed our leaf, with its key.
     pub(crate) signing: Option<Authority>,
@@ -125,7 +141,7 @@ impl Manager {
     /// whether this replica leads; `None` where nobody is elected.
     pub fn new(
         settings: Settings,
-        client: Option<Client>,
+        client: Option<&Client>,
         clock: Arc<dyn Clock>,
         leadership: Option<watch::Receiver<bool>>,
     ) -> Result<(Self, Certificates), ManagerError> {
@@ -141,9 +157,8 @@ impl Manager {
         }
         let timeout = settings.call_timeout;
         let store = client
-            .clone()
             .zip(secret)
-            .map(|(client, name)| SecretStore::new(client, &settings.namespace, &name, timeout));
+            .map(|(client, name)| SecretStore::new(client.clone(), &settings.namespace, &name, timeout));
         let certificates = Certificates::new(Arc::clone(&clock), settings.source.label());
         let manager = Self {
             certificates: certificates.clone(),
@@ -155,9 +170,11 @@ impl Manager {
             },
             store,
             memory: None,
-            mutating: Watched::new(client.as_ref(), settings.configurations.mutating.as_deref(), timeout),
-            validating: Watched::new(client.as_ref(), settings.configurations.validating.as_deref(), timeout),
+            mutating: Watched::new(client, settings.configurations.mutating.as_deref(), timeout),
+            validating: Watched::new(client, settings.configurations.validating.as_deref(), timeout),
             trusted_since: HashMap::new(),
+            any_webhook: false,
+            parsed: None,
             turns: Turns::new(rank(&settings.identity), settings.lives.clone()),
             signing: None,
             replaced_at: None,
@@ -296,9 +313,9 @@ impl Manager {
     }
 
     /// Every caBundle of every configuration that exists.
-    pub(crate) fn all_bundles(&self) -> Vec<Bundle> {
-        let mut all = self.mutating.bundles();
-        all.extend(self.validating.bundles());
+    pub(crate) fn all_bundles(&mut self) -> Vec<Bundle> {
+        let mut all = self.mutating.bundles().to_vec();
+        all.extend_from_slice(self.validating.bundles());
         all
     }
 
@@ -309,6 +326,7 @@ impl Manager {
         is_trusted: impl Fn(&Certificate, &Bundle) -> bool,
     ) {
         let all = self.all_bundles();
+        self.any_webhook = !all.is_empty();
         let now = Instant::now();
         let before = std::mem::take(&mut self.trusted_since);
         for certificate in certificates {
@@ -322,7 +340,7 @@ impl Manager {
 
     /// How `certificate` is trusted, by the last [`track_trust`](Self::track_trust).
     pub(crate) fn trust(&self, certificate: &Certificate) -> Trust {
-        if self.all_bundles().is_empty() {
+        if !self.any_webhook {
             return Trust::NotChecked;
         }
         let key: &[u8] = certificate.der();
@@ -441,8 +459,8 @@ async fn keep_bundle<K: Configuration>(
     order: &Order<'_>,
     counters: &Counters,
 ) -> Option<Kept> {
+    let webhooks = watched.bundles().to_vec();
     let (patcher, configuration) = (watched.patcher.as_ref()?, watched.slot.object()?);
-    let webhooks = bundles(configuration);
     if webhooks.is_empty() {
         return None;
     }

@@ -50,7 +50,7 @@ impl Manager {
         sooner(look, self.keep_leaf(&held))
     }
 
-    fn held(&self) -> Held {
+    fn held(&mut self) -> Held {
         if self.store.is_none() {
             return self
                 .memory
@@ -60,10 +60,19 @@ impl Manager {
         if !self.secret.is_synced() {
             return Held::Unknown;
         }
-        match self.secret.object().map(StoredAuthority::from_secret) {
-            None => Held::Missing,
-            Some(Err(fault)) => Held::Broken(fault),
-            Some(Ok(stored)) => Held::Present(Box::new(stored)),
+        let Some(secret) = self.secret.object() else {
+            return Held::Missing;
+        };
+        let version = secret.metadata.resource_version.clone();
+        // Reading keys costs more than all the rest of a look, and most looks find the same version.
+        let parsed = match self.parsed.take() {
+            Some((of, parsed)) if of.is_some() && of == version => parsed,
+            _ => StoredAuthority::from_secret(secret),
+        };
+        self.parsed = Some((version, parsed.clone()));
+        match parsed {
+            Ok(stored) => Held::Present(Box::new(stored)),
+            Err(fault) => Held::Broken(fault),
         }
     }
 
@@ -162,10 +171,10 @@ impl Manager {
         Ok(())
     }
 
-    fn successor(&self, held: &Held) -> Result<StoredAuthority, IssuerError> {
+    fn successor(&mut self, held: &Held) -> Result<StoredAuthority, IssuerError> {
         let now = self.now();
-        let lives = &self.settings.lives;
-        let new = Authority::generate(now, lives)?;
+        let lives = self.settings.lives.clone();
+        let new = Authority::generate(now, &lives)?;
         let mut known: Vec<Certificate> = Vec::new();
         let mut old = self.signing.clone();
         if let Held::Present(stored) = held {
@@ -181,12 +190,12 @@ impl Manager {
             .iter()
             .flat_map(|bundle| bundle.certificates().to_vec())
             .collect();
-        let carried = decision::carried(&known, &trusted, now);
+        let carried = decision::carried(&known, &trusted);
         Ok(StoredAuthority::successor(
             new,
             old,
             carried,
-            decision::carried_until(now, lives),
+            decision::carried_until(now, &lives),
         ))
     }
 

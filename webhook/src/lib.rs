@@ -8,6 +8,7 @@ pub mod eyes;
 pub mod handlers;
 pub mod remember;
 pub mod review;
+pub mod server;
 pub mod service;
 pub mod state;
 

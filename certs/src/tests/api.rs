@@ -142,7 +142,7 @@ impl ApiDouble {
             .map(|(key, value)| (key.to_owned(), value.replace("%3D", "=")))
             .collect();
         let is_watch = query.get("watch").is_some_and(|watch| watch == "true");
-        let (status, answer) = self.decide(&parts.method, &path, &query, is_watch, &body);
+        let (status, content) = self.decide(&parts.method, &path, &query, is_watch, &body);
         self.lock().seen.push(Seen {
             method: parts.method,
             path,
@@ -152,7 +152,7 @@ impl ApiDouble {
         Response::builder()
             .status(status)
             .header("content-type", "application/json")
-            .body(answer)
+            .body(content)
             .expect("a legal answer")
     }
 
@@ -217,8 +217,8 @@ impl ApiDouble {
             ("PATCH", Some(name)) => match state.objects.get(&(collection.clone(), name.clone())).cloned() {
                 None => Err((404, "not found")),
                 Some(mut object) => {
-                    let patch: json_patch::Patch = serde_json::from_slice(body).expect("a JSON patch");
-                    match json_patch::patch(&mut object, &patch) {
+                    let operations: json_patch::Patch = serde_json::from_slice(body).expect("a JSON patch");
+                    match json_patch::patch(&mut object, &operations) {
                         Ok(()) => Ok(store(&mut state, collection, &name, object)),
                         Err(_) => Err((422, "a test of the patch failed")),
                     }
@@ -264,16 +264,25 @@ impl ApiDouble {
             .iter()
             .filter(|change| change.version > since && change.collection == collection)
             .filter(|change| wanted.is_none_or(|wanted| change.object["metadata"]["name"] == wanted))
-            .map(|change| format!("{}\n", json!({ "type": change.kind, "object": change.object })))
-            .collect();
+            .fold(String::new(), |text, change| {
+                let event = json!({ "type": change.kind, "object": change.object });
+                text + &event.to_string() + "\n"
+            });
         (news, state.version)
     }
 }
 
 fn refused(code: u16, message: &str) -> (StatusCode, Body) {
+    let reason = match code {
+        403 => "Forbidden",
+        404 => "NotFound",
+        409 => "Conflict",
+        422 => "Invalid",
+        _ => "InternalError",
+    };
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": message, "reason": message, "code": code,
+        "message": message, "reason": reason, "code": code,
     });
     (
         StatusCode::from_u16(code).expect("a status"),

@@ -27,7 +27,20 @@ pub const SECRET: &str = "/api/v1/namespaces/offhours/secrets/offhours-webhook-c
 pub const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/offhours";
 pub const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/offhours";
 
-pub const DAY: Duration = Duration::from_secs(86_400);
+/// A day of these tests. Only proportions matter, and watches are renewed every five real minutes however far the clock is
+/// moved: real days would be spent on that.
+pub const DAY: Duration = Duration::from_secs(60);
+
+/// A year and thirty days, in days of these tests.
+pub fn usual() -> Lives {
+    Lives {
+        authority: 365 * DAY,
+        leaf: 30 * DAY,
+        propagation: DAY / 6,
+        recheck: 2 * DAY,
+        backdate: DAY / 20,
+    }
+}
 
 /// Runs with tokio's clock (paused in tests), plus what a test adds: a wall clock that can be wrong and can jump.
 pub struct TestClock {
@@ -127,7 +140,7 @@ impl World {
     pub fn start_with(&self, settings: Settings, clock: Arc<dyn Clock>, elects: bool) -> Replica {
         let (leads, leadership) = watch::channel(false);
         let (manager, certificates) =
-            Manager::new(settings, Some(self.api.client()), clock, elects.then_some(leadership))
+            Manager::new(settings, Some(&self.api.client()), clock, elects.then_some(leadership))
                 .expect("good settings");
         let task = tokio::spawn(manager.run(std::future::pending()));
         Replica {
