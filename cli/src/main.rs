@@ -2,25 +2,68 @@
 
 mod clock;
 mod commands;
+mod flags;
+mod logs;
+mod ops;
+mod process;
+mod sources;
 
+use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+
+use clock::SystemClock;
+use commands::Outcome;
+use commands::by_hand::Wish;
+use flags::{OfOnePass, OfServers, Options};
+use shared::settings::OneShotAction;
 
 /// Puts development clusters to sleep outside working hours and brings them back exactly as they were.
 #[derive(Debug, Parser)]
 #[command(name = "offhours", version, propagate_version = true, max_term_width = 120)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run scheduler and webhook, on one view of the cluster
+    Run(Box<Options<OfServers>>),
+    /// Run the scheduler: puts to sleep and wakes
+    Scheduler(Box<Options<OfServers>>),
+    /// Run the webhook: holds what sleeps
+    Webhook(Box<Options<OfServers>>),
+    /// Show schedules, what sleeps, what fails and why
+    Status(commands::status::Arguments),
+    /// Explain why a workload is up or down, until when, and who set what
+    Explain(Box<commands::explain::Arguments>),
+    /// Print the exact writes that the scheduler would make, now or at another instant
+    Plan(commands::plan::Arguments),
+    /// Put what follows a schedule to sleep now, once
+    Shutdown(Box<Options<OfOnePass>>),
+    /// Restore what follows a schedule now, once
+    Startup(Box<Options<OfOnePass>>),
+    /// Wake something for a while
+    Wake(Box<commands::by_hand::UntilArguments>),
+    /// Send something to sleep for a while
+    Sleep(Box<commands::by_hand::UntilArguments>),
+    /// Keep something from being put to sleep
+    Protect(Box<commands::by_hand::ProtectArguments>),
+    /// Take a protection away
+    Unprotect(Box<commands::by_hand::ProtectArguments>),
     /// Print the OffHoursSchedule custom resource definition
     Crd(commands::crd::Arguments),
     /// Show when a schedule is up and down
     Timeline(commands::timeline::Arguments),
+    /// Print a script that completes commands in a shell
+    Completion(commands::reference::CompletionArguments),
+    /// Write man pages into a directory
+    Man(commands::reference::ManArguments),
+    /// Print the reference of commands or of options, as Markdown
+    #[command(hide = true)]
+    Reference(commands::reference::ReferenceArguments),
 }
 
 fn main() -> ExitCode {
@@ -33,15 +76,43 @@ fn main() -> ExitCode {
             // Help and version come this way too, and are no failure. Nothing is left to do if the terminal is gone.
             let _ = error.print();
             return if error.use_stderr() {
-                commands::Outcome::Usage.into()
+                Outcome::Usage.into()
             } else {
                 ExitCode::SUCCESS
             };
         }
     };
-    let result = match cli.command {
-        Command::Crd(arguments) => commands::crd::run(&arguments),
-        Command::Timeline(arguments) => commands::timeline::run(&arguments, &clock::SystemClock),
+    commands::finish(run(cli))
+}
+
+fn run(cli: Cli) -> anyhow::Result<Outcome> {
+    use commands::{by_hand, one_shot, serve};
+    let Some(command) = cli.command else {
+        // K8s-OffHours' container has no command, only an environment.
+        if sources::environment_asks_for_one_pass() {
+            return one_shot::run(&Options::default(), None);
+        }
+        // Nothing is left to do if standard error is gone.
+        let _ = write!(std::io::stderr(), "{}", Cli::command().render_help());
+        return Ok(Outcome::Usage);
     };
-    commands::finish(result)
+    match command {
+        Command::Run(options) => serve::run(&options, serve::Parts::BOTH),
+        Command::Scheduler(options) => serve::run(&options, serve::Parts::SCHEDULER),
+        Command::Webhook(options) => serve::run(&options, serve::Parts::WEBHOOK),
+        Command::Status(arguments) => commands::status::run(&arguments, &SystemClock),
+        Command::Explain(arguments) => commands::explain::run(&arguments, &SystemClock),
+        Command::Plan(arguments) => commands::plan::run(&arguments, &SystemClock),
+        Command::Shutdown(options) => one_shot::run(&options, Some(OneShotAction::Shutdown)),
+        Command::Startup(options) => one_shot::run(&options, Some(OneShotAction::Startup)),
+        Command::Wake(arguments) => by_hand::until(&arguments, Wish::Wake, &SystemClock),
+        Command::Sleep(arguments) => by_hand::until(&arguments, Wish::Sleep, &SystemClock),
+        Command::Protect(arguments) => by_hand::protect(&arguments, true),
+        Command::Unprotect(arguments) => by_hand::protect(&arguments, false),
+        Command::Crd(arguments) => commands::crd::run(&arguments),
+        Command::Timeline(arguments) => commands::timeline::run(&arguments, &SystemClock),
+        Command::Completion(arguments) => commands::reference::completion(&arguments, Cli::command()),
+        Command::Man(arguments) => commands::reference::man(&arguments, Cli::command()),
+        Command::Reference(arguments) => commands::reference::reference(&arguments, Cli::command()),
+    }
 }

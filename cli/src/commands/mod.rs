@@ -1,27 +1,55 @@
 //! The commands, and what they have in common: exit codes and where text goes.
 
+pub mod by_hand;
 pub mod crd;
+pub mod explain;
+pub mod look;
+pub mod one_shot;
+pub mod plan;
+pub mod reference;
+pub mod serve;
+pub mod status;
 pub mod timeline;
+pub mod tool;
 
 use std::io::Write;
 use std::process::ExitCode;
+
+use anyhow::Context;
 
 /// How a command ended when it did not break off with an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Everything asked for was done: exit code 0.
     Done,
+    /// It failed, and why has been said: exit code 1.
+    Failed,
     /// What was given cannot be used, and why has been said: exit code 2.
     Usage,
+    /// Not everything asked for was done, and what was not has been said: exit code 3.
+    Partly,
 }
 
 impl From<Outcome> for ExitCode {
     fn from(outcome: Outcome) -> Self {
         match outcome {
             Outcome::Done => Self::SUCCESS,
+            Outcome::Failed => Self::FAILURE,
             Outcome::Usage => Self::from(2),
+            Outcome::Partly => Self::from(3),
         }
     }
+}
+
+/// Tells on standard error what could not be read: an answer without it would be taken for the whole.
+///
+/// # Errors
+/// If standard error is gone.
+pub fn tell_blind_spots(look: &look::Look) -> anyhow::Result<()> {
+    for blind in look.blind_spots() {
+        writeln!(std::io::stderr(), "warning: cannot read {blind}").context("failed to write to standard error")?;
+    }
+    Ok(())
 }
 
 /// Turns the end of a command into an exit code; an error is printed and is exit code 1.

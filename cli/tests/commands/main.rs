@@ -6,6 +6,7 @@
     reason = "a test that breaks off is a test that fails; clippy sees tests only in functions marked so"
 )]
 
+mod servers;
 mod timeline;
 
 use std::io::Write;

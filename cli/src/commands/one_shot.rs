@@ -1,0 +1,223 @@
+//! `offhours shutdown`, `offhours startup`, and `offhours` with K8s-OffHours' environment: one pass, and the end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::events::{EventSettings, Events};
+use cluster::follow::{Follower, Scope};
+use cluster::reflector::Pace;
+use cluster::schedules::ScheduleSource;
+use scheduler::act::{Act, ActSettings};
+use scheduler::decide::action::Purpose as Why;
+use scheduler::decide::decide;
+use scheduler::decide::memory::Memory;
+use scheduler::decide::snapshot::{Forced, Snapshot};
+use scheduler::lease::{Leadership, new_identity};
+use scheduler::observe::Observer;
+use scheduler::pass::{Summary, check_schedule, pass};
+use shared::clock::Clock;
+use shared::schedule::State;
+use shared::settings::{OneShot, OneShotAction, Purpose, Settings};
+use shared::workload::ObjectRef;
+
+use super::Outcome;
+use super::plan::planned;
+use super::tool::{self, Refused};
+use crate::clock::SystemClock;
+use crate::flags::{OfOnePass, Options};
+use crate::{logs, sources};
+
+/// The longest that a pass may take, waves included.
+const LIMIT: Duration = Duration::from_secs(30 * 60);
+/// The longest that the first listing may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Runs one pass. `action`: what the command says; `None`: what `ACTION` says.
+///
+/// # Errors
+/// If the cluster cannot be reached or the pass must not be made.
+pub fn run(options: &Options<OfOnePass>, action: Option<OneShotAction>) -> anyhow::Result<Outcome> {
+    let settings = match sources::settings(Purpose::OneShot(action), options) {
+        Ok(settings) => settings,
+        Err(wrong) => {
+            wrong.tell();
+            return Ok(Outcome::Usage);
+        }
+    };
+    if let Err(wrong) = logs::start(&settings, false) {
+        sources::WrongSettings::one(wrong).tell();
+        return Ok(Outcome::Usage);
+    }
+    logs::tell_settings(&settings);
+    let Some(one_shot) = settings.one_shot.clone() else {
+        anyhow::bail!("there is no action");
+    };
+    let from_environment = one_shot.from_environment;
+    let result = tool::block_on(one_pass(&settings, &one_shot), |outcome| outcome);
+    match result {
+        // K8s-OffHours' users know 0 and 1.
+        Ok(Outcome::Partly) if from_environment => Ok(Outcome::Failed),
+        // In the log, too: that is where a CronJob's user looks.
+        Err(error) => {
+            tracing::error!("{error:#}");
+            Ok(Outcome::Failed)
+        }
+        other => other,
+    }
+}
+
+async fn one_pass(settings: &Settings, one_shot: &OneShot) -> Result<Outcome, Refused> {
+    let own_namespace = sources::own_namespace(settings)?;
+    let clients = tool::connect(settings).await?;
+    let scope = if settings.cluster.namespaces.is_empty() {
+        Scope::Cluster
+    } else {
+        Scope::Namespaces(settings.cluster.namespaces.clone())
+    };
+    let follower = Follower::start(clients.watches.clone(), settings.kinds.clone(), scope, Pace::default());
+    let view = Arc::clone(follower.view());
+    let source = Arc::new(ScheduleSource::new(
+        Arc::clone(&view),
+        vec![one_shot.schedule.clone()],
+        None,
+    ));
+    let compiled = one_shot.schedule.compile(&BTreeMap::new());
+    for kind in settings.kinds.rows() {
+        if compiled.includes(kind).is_some() {
+            follower.follow_kind(kind);
+        }
+    }
+    tokio::time::timeout(PATIENCE, view.filled()).await.map_err(|_| {
+        Refused::Failed(anyhow::anyhow!(
+            "after {PATIENCE:?} the cluster is not listed: {}",
+            view.unfilled().join(", ")
+        ))
+    })?;
+    for blind in super::look::blind_spots(&view) {
+        // A kind that cannot be listed would look as if there were none.
+        if blind.contains("deployments") {
+            return Err(Refused::Failed(anyhow::anyhow!("cannot read {blind}")));
+        }
+        tracing::warn!("cannot read {blind}");
+    }
+    let name = &one_shot.schedule.name;
+    check_schedule(&source.current().schedules, name).map_err(|error| Refused::Failed(error.into()))?;
+
+    let mut snapshot = Snapshot::new(Arc::new(settings.kinds.clone()), own_namespace);
+    snapshot.default_replicas = u64::from(settings.default_startup_replicas);
+    snapshot.forced = Some(Forced {
+        schedule: Arc::from(name.as_str()),
+        state: match one_shot.action {
+            OneShotAction::Shutdown => State::Down,
+            OneShotAction::Startup => State::Up,
+        },
+    });
+    let mut observer = Observer::new(Arc::clone(&view), source, snapshot);
+    if settings.dry_run {
+        let _ = observer.refresh();
+        return Ok(dry_run(&observer, one_shot));
+    }
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let (events, event_task) = Events::start(
+        clients.calls.clone(),
+        Arc::clone(&clock),
+        EventSettings::new("offhours.platform.io/one-pass", new_identity("offhours")),
+    );
+    let mut act = Act::new(
+        clients.calls.clone(),
+        Leadership::alone(),
+        Arc::clone(&view),
+        Some(events),
+        ActSettings {
+            concurrency: settings.scheduler.write_concurrency,
+            per_second: settings.scheduler.write_rate,
+            write_timeout: settings.scheduler.write_timeout,
+            dry_run: false,
+        },
+    );
+    let summary = pass(&view, &mut observer, &mut act, &*clock, false, LIMIT).await;
+    drop(act);
+    drop(event_task);
+    Ok(tell(&summary, one_shot))
+}
+
+/// The plan that a real run would carry out, from the same decision.
+fn dry_run(observer: &Observer, one_shot: &OneShot) -> Outcome {
+    let decision = decide(observer.snapshot(), &Memory::default(), SystemClock.now());
+    let now = decision.actions.iter().map(|action| (action, false));
+    let later = decision.waiting.iter().map(|action| (action, true));
+    let mut writes = 0_usize;
+    for (action, waits) in now.chain(later) {
+        writes += 1;
+        let write = planned(action, waits);
+        tracing::info!(target: logs::PLAN, "would {}", write.line());
+        for line in write.lines() {
+            tracing::info!(target: logs::PLAN, "    {line}");
+        }
+    }
+    for (object, skip) in &decision.skips {
+        tracing::info!(target: logs::PLAN, "would skip {object}: {} ({})", skip.message, skip.reason);
+    }
+    tracing::info!(
+        target: logs::PLAN,
+        "{} of schedule {}: {writes} to write, {} skipped; nothing was changed",
+        one_shot.action.as_str(),
+        one_shot.schedule.name,
+        decision.skips.len()
+    );
+    Outcome::Done
+}
+
+fn tell(summary: &Summary, one_shot: &OneShot) -> Outcome {
+    for (object, why) in &summary.done {
+        tracing::info!("{}: {}", place(object), told(*why));
+    }
+    for (object, reason, message) in &summary.skipped {
+        tracing::warn!("{}: skipped: {message} ({reason})", place(object));
+    }
+    for (object, reason, message) in &summary.failed {
+        tracing::error!("{}: failed: {message} ({reason})", place(object));
+    }
+    tracing::info!(
+        "{} of schedule {} is done: {} written, {} skipped, {} failed",
+        one_shot.action.as_str(),
+        one_shot.schedule.name,
+        summary.done.len(),
+        summary.skipped.len(),
+        summary.failed.len()
+    );
+    if summary.failed.is_empty() {
+        Outcome::Done
+    } else if summary.done.is_empty() {
+        Outcome::Failed
+    } else {
+        Outcome::Partly
+    }
+}
+
+fn place(object: &ObjectRef) -> String {
+    format!(
+        "{}/{} in {}",
+        object.kind.to_ascii_lowercase(),
+        object.name,
+        object.namespace
+    )
+}
+
+fn told(why: Why) -> &'static str {
+    match why {
+        Why::Down | Why::DownAgain => "put to sleep",
+        Why::Restore => "restored",
+        Why::Forget => "its record was removed; it is not where it was put",
+        Why::PutBack => "its record was put back",
+        Why::Adjust => "what is held was adjusted",
+        Why::FixInstant => "a duration became an instant",
+        Why::SkipMissedRuns => "its missed runs are skipped",
+        Why::Autoscaler => "its autoscaler was changed",
+        Why::Pause => "paused",
+        Why::Resume => "resumed",
+        Why::Backup => "a backup was written or removed",
+        Why::Finalizer => "a finalizer was added or removed",
+    }
+}

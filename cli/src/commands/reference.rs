@@ -1,0 +1,160 @@
+//! `offhours completion`, `man` and `reference`: what is made from the definition of the commands itself.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::{Arg, Args, Command, ValueEnum};
+use clap_complete::Shell;
+use shared::settings::OPTIONS;
+
+use super::Outcome;
+
+/// The name under which kubectl finds the program as a plugin.
+pub const PLUGIN: &str = "kubectl-offhours";
+
+/// Arguments of `offhours completion`.
+#[derive(Debug, Args)]
+pub struct CompletionArguments {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
+
+    /// Complete the name kubectl-offhours instead
+    #[arg(long)]
+    plugin: bool,
+}
+
+/// Arguments of `offhours man`.
+#[derive(Debug, Args)]
+pub struct ManArguments {
+    /// The directory, made if it is absent
+    #[arg(value_name = "DIRECTORY")]
+    directory: PathBuf,
+}
+
+/// Arguments of `offhours reference`.
+#[derive(Debug, Args)]
+pub struct ReferenceArguments {
+    /// What
+    #[arg(value_enum)]
+    what: Reference,
+}
+
+/// A page of the reference.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Reference {
+    /// All commands
+    Cli,
+    /// All options: flag, variable, key of the file
+    Options,
+}
+
+/// Prints a completion script.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn completion(arguments: &CompletionArguments, mut command: Command) -> anyhow::Result<Outcome> {
+    let name = if arguments.plugin { PLUGIN } else { "offhours" };
+    let mut text = Vec::new();
+    clap_complete::generate(arguments.shell, &mut command, name, &mut text);
+    print(&text)
+}
+
+/// Writes man pages.
+///
+/// # Errors
+/// If they cannot be written.
+pub fn man(arguments: &ManArguments, command: Command) -> anyhow::Result<Outcome> {
+    let directory = &arguments.directory;
+    std::fs::create_dir_all(directory).with_context(|| format!("failed to make {}", directory.display()))?;
+    clap_mangen::generate_to(command, directory)
+        .with_context(|| format!("failed to write man pages into {}", directory.display()))?;
+    Ok(Outcome::Done)
+}
+
+/// Prints a page of the reference.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn reference(arguments: &ReferenceArguments, mut command: Command) -> anyhow::Result<Outcome> {
+    let text = match arguments.what {
+        Reference::Options => options(),
+        Reference::Cli => {
+            command.build();
+            let mut text = "<!-- Made by `offhours reference cli`; do not edit. -->\n# Commands\n\n".to_owned();
+            text.push_str(
+                "Exit codes: 0 done, 1 failed, 2 the command or the settings cannot be used, 3 not everything was done.\n\
+                 Options that are also variables and keys of the settings file are in [options](options.md).\n",
+            );
+            section(&mut text, &command, "offhours");
+            text
+        }
+    };
+    print(text.as_bytes())
+}
+
+fn print(text: &[u8]) -> anyhow::Result<Outcome> {
+    std::io::stdout()
+        .lock()
+        .write_all(text)
+        .context("failed to write to standard output")?;
+    Ok(Outcome::Done)
+}
+
+fn options() -> String {
+    let mut text = "<!-- Made by `offhours reference options`; do not edit. -->\n# Options\n\n".to_owned();
+    text.push_str(
+        "A flag wins over the environment, the environment over the settings file (`--settings`, `OFFHOURS_SETTINGS`), the \
+         file over the default. Every mistake is told at start, with the name, the value and what is allowed.\n",
+    );
+    let mut group = None;
+    for row in OPTIONS {
+        if group != Some(row.group) {
+            group = Some(row.group);
+            let _ = write!(
+                text,
+                "\n## {}\n\n| flag | variable | file | default | meaning |\n|---|---|---|---|---|\n",
+                row.group.heading()
+            );
+        }
+        let default = row.default.map_or_else(String::new, |default| format!("`{default}`"));
+        let _ = writeln!(
+            text,
+            "| `--{}` | `{}` | `{}` | {default} | {}. Allowed: {} |",
+            row.flag,
+            row.variable,
+            row.file_key(),
+            row.help.replace('|', "\\|"),
+            row.form.allowed().replace('|', "\\|")
+        );
+    }
+    text
+}
+
+fn section(text: &mut String, command: &Command, path: &str) {
+    let hidden = |command: &Command| command.is_hide_set() || command.get_name() == "help";
+    if let Some(about) = command.get_about() {
+        let _ = write!(text, "\n## {path}\n\n{about}.\n");
+    }
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage);
+    let _ = write!(text, "\n```\n{usage}\n```\n");
+    // Options of the settings have a page of their own.
+    let own: Vec<&Arg> = command
+        .get_arguments()
+        .filter(|argument| !argument.is_hide_set() && !matches!(argument.get_id().as_str(), "help" | "version"))
+        .filter(|argument| !OPTIONS.iter().any(|row| row.flag == argument.get_id().as_str()))
+        .collect();
+    if !own.is_empty() {
+        text.push_str("\n| argument | meaning |\n|---|---|\n");
+    }
+    for argument in own {
+        let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+        let _ = writeln!(text, "| `{argument}` | {} |", help.replace('|', "\\|"));
+    }
+    for inner in command.get_subcommands().filter(|inner| !hidden(inner)) {
+        section(text, inner, &format!("{path} {}", inner.get_name()));
+    }
+}

@@ -1,0 +1,135 @@
+//! The scheduler: lease, engine, and what they need.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use anyhow::Context;
+use cluster::events::{EventSettings, Events};
+use prometheus_client::registry::Registry;
+use scheduler::act::{Act, ActSettings};
+use scheduler::decide::snapshot::Snapshot;
+use scheduler::engine::{Engine, EngineSettings, Reporter};
+use scheduler::lease::{LeaseRunner, LeaseSettings, lease_client};
+use scheduler::observe::Observer;
+use shared::settings::Settings;
+
+use super::Shared;
+use crate::ops::metrics::{Sample, Scrape};
+use crate::process::{Stop, Tasks};
+
+/// The times of the lease.
+pub fn lease_settings(settings: &Settings, namespace: &str, identity: &str) -> LeaseSettings {
+    let wanted = &settings.scheduler;
+    LeaseSettings {
+        lease_duration: wanted.lease_duration,
+        renew_deadline: wanted.lease_renew_deadline,
+        retry_period: wanted.lease_retry_period,
+        call_timeout: wanted.lease_call_timeout,
+        ..LeaseSettings::new(namespace, wanted.lease_name.clone(), identity)
+    }
+}
+
+/// Starts it.
+///
+/// # Errors
+/// If no client for the lease can be made.
+pub fn start(shared: &Shared, tasks: &mut Tasks, registry: &mut Registry) -> anyhow::Result<()> {
+    let settings = &shared.settings;
+    let lease = lease_settings(settings, &shared.own_namespace, &shared.identity);
+    let client = lease_client(shared.clients.config().clone(), lease.call_timeout)
+        .context("failed to make a client for the lease")?;
+    let (runner, leadership) = LeaseRunner::new(client, lease, Arc::clone(&shared.clock));
+    let stats = runner.stats();
+    let leads = leadership.changes();
+    registry.register_collector(Box::new(Scrape(move || {
+        let count = |value: &std::sync::atomic::AtomicU64| vec![(Vec::new(), value.load(Ordering::Relaxed) as f64)];
+        vec![
+            Sample::gauge(
+                "leader",
+                "1 where this process leads the schedulers",
+                vec![(Vec::new(), f64::from(leads.borrow().leading))],
+            ),
+            Sample::counter(
+                "lease_renewals",
+                "Renewals of the lease that succeeded",
+                count(&stats.renewed),
+            ),
+            Sample::counter("lease_losses", "Times that leadership was lost", count(&stats.lost)),
+            Sample::counter(
+                "lease_failures",
+                "Calls about the lease that failed",
+                count(&stats.failures),
+            ),
+        ]
+    })));
+
+    let (events, event_task) = Events::start(
+        shared.clients.calls.clone(),
+        Arc::clone(&shared.clock),
+        EventSettings::new("offhours.platform.io/scheduler", shared.identity.clone()),
+    );
+    let act = Act::new(
+        shared.clients.calls.clone(),
+        leadership.clone(),
+        Arc::clone(&shared.view),
+        Some(events.clone()),
+        ActSettings {
+            concurrency: settings.scheduler.write_concurrency,
+            per_second: settings.scheduler.write_rate,
+            write_timeout: settings.scheduler.write_timeout,
+            dry_run: settings.dry_run,
+        },
+    );
+    let stats = Arc::clone(act.stats());
+    registry.register_collector(Box::new(Scrape(move || {
+        let values = stats
+            .counts()
+            .into_iter()
+            .map(|(purpose, ended, count)| {
+                let labels = vec![("purpose", purpose.to_owned()), ("result", ended.to_owned())];
+                (labels, count as f64)
+            })
+            .collect();
+        vec![Sample::counter(
+            "writes",
+            "Writes by what they were for and how they ended",
+            values,
+        )]
+    })));
+    let mut snapshot = Snapshot::new(Arc::new(settings.kinds.clone()), shared.own_namespace.clone());
+    snapshot.default_replicas = u64::from(settings.default_startup_replicas);
+    snapshot.finalizers = true;
+    let observer = Observer::new(Arc::clone(&shared.view), Arc::clone(&shared.schedules), snapshot);
+    let reporter = Reporter::new(
+        shared.clients.calls.clone(),
+        leadership.clone(),
+        settings.scheduler.write_timeout,
+    );
+    let engine = Engine::new(
+        Arc::clone(&shared.view),
+        observer,
+        act,
+        leadership,
+        Arc::clone(&shared.clock),
+        Some(events),
+        Some(reporter),
+        EngineSettings {
+            write_timeout: settings.scheduler.write_timeout,
+            // The lease is given back, and Events are sent, in what is left of the time.
+            drain: settings.drain_timeout.mul_f32(0.7),
+            dry_run: settings.dry_run,
+        },
+    );
+    let stopped = shared.stop.wanted();
+    tasks.spawn("scheduler", async move {
+        // From the moment that the lease is given back another one may lead: writers end first.
+        let written = Stop::default();
+        let lease = tokio::spawn(runner.run(written.wanted()));
+        engine.run(stopped).await;
+        written.say();
+        lease.await.context("the lease broke off")?;
+        drop(event_task);
+        Ok(())
+    });
+    Ok(())
+}

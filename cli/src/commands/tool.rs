@@ -1,0 +1,385 @@
+//! What the commands for people have in common: settings, clients, targets, output.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use cluster::client::{ClientSettings, Clients};
+use http::header::CONTENT_TYPE;
+use http::{Method, Request};
+use kube::client::Body;
+use serde::Serialize;
+use serde_json::Value;
+use shared::kinds::{Kind, Kinds};
+use shared::settings::{Purpose, Settings};
+
+use crate::flags::{OfTools, Options};
+use crate::sources::{self, WrongSettings};
+
+/// What a person says beside the target, as with kubectl.
+#[derive(Debug, Args)]
+pub struct ToolArguments {
+    /// Namespace of the target [default: that of the kubeconfig's context]
+    #[arg(short, long, value_name = "NAME")]
+    pub namespace: Option<String>,
+
+    /// How the answer is written
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
+
+    #[command(flatten)]
+    pub options: Options<OfTools>,
+}
+
+/// How an answer is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+    /// For programs and files
+    Yaml,
+}
+
+/// Why a command did not do what was asked.
+#[derive(Debug)]
+pub enum Refused {
+    /// What was given cannot be used: exit code 2.
+    Usage(String),
+    /// The settings cannot be used: exit code 2.
+    Settings(WrongSettings),
+    /// It failed: exit code 1.
+    Failed(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Refused {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<WrongSettings> for Refused {
+    fn from(wrong: WrongSettings) -> Self {
+        Self::Settings(wrong)
+    }
+}
+
+/// Runs a command's future; what was refused is told and becomes an exit code.
+///
+/// # Errors
+/// What failed.
+pub fn block_on<T>(
+    work: impl Future<Output = Result<T, Refused>>,
+    then: impl FnOnce(T) -> super::Outcome,
+) -> anyhow::Result<super::Outcome> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("failed to start the runtime")?;
+    match runtime.block_on(work) {
+        Ok(value) => Ok(then(value)),
+        Err(Refused::Usage(message)) => {
+            writeln!(std::io::stderr(), "error: {message}").context("failed to write to standard error")?;
+            Ok(super::Outcome::Usage)
+        }
+        Err(Refused::Settings(wrong)) => {
+            wrong.tell();
+            Ok(super::Outcome::Usage)
+        }
+        Err(Refused::Failed(error)) => Err(error),
+    }
+}
+
+/// Settings and clients of a command.
+pub struct Tool {
+    /// The settings.
+    pub settings: Settings,
+    /// The clients.
+    pub clients: Clients,
+    /// The namespace that is meant where none is written.
+    pub namespace: String,
+    /// How the answer is written.
+    pub output: Output,
+}
+
+/// The clients that settings ask for.
+///
+/// # Errors
+/// If there is no usable kubeconfig and no pod.
+pub async fn connect(settings: &Settings) -> anyhow::Result<Clients> {
+    let mut wanted = ClientSettings::new(env!("CARGO_PKG_VERSION"));
+    // KUBECONFIG may be a list of files: that is for the client to read.
+    wanted.kubeconfig = settings
+        .effective()
+        .iter()
+        .find(|line| line.flag == "kubeconfig" && line.source != shared::settings::Source::Environment)
+        .map(|line| PathBuf::from(&line.value));
+    wanted.context.clone_from(&settings.cluster.context);
+    Ok(Clients::connect(&wanted).await?)
+}
+
+impl Tool {
+    /// Reads settings and makes clients.
+    ///
+    /// # Errors
+    /// If settings are wrong or there is no cluster.
+    pub async fn start(arguments: &ToolArguments) -> Result<Self, Refused> {
+        let settings = sources::settings(Purpose::Tool, &arguments.options)?;
+        let clients = connect(&settings).await?;
+        let namespace = arguments
+            .namespace
+            .clone()
+            .unwrap_or_else(|| clients.config().default_namespace.clone());
+        Ok(Self {
+            settings,
+            clients,
+            namespace,
+            output: arguments.output,
+        })
+    }
+
+    /// Sends a request; warnings of the API server are shown as kubectl shows them.
+    ///
+    /// # Errors
+    /// What the API server, or the way to it, said.
+    pub async fn send(
+        &self,
+        method: Method,
+        url: &str,
+        kind: &str,
+        body: Vec<u8>,
+    ) -> Result<Value, cluster::call::CallError> {
+        let request = Request::builder()
+            .method(method)
+            .uri(url)
+            .header(CONTENT_TYPE, kind)
+            .body(Body::from(body))
+            .map_err(|error| cluster::call::CallError::Connection(Arc::from(error.to_string())))?;
+        let answer = self
+            .clients
+            .calls
+            .send(request)
+            .await
+            .map_err(|error| cluster::call::CallError::Connection(Arc::from(error.to_string())))?;
+        let status = answer.status();
+        for warning in answer.headers().get_all("warning") {
+            if let Some(text) = warning.to_str().ok().and_then(warning_text) {
+                let _ = writeln!(std::io::stderr(), "Warning: {text}");
+            }
+        }
+        let bytes = answer
+            .into_body()
+            .collect_bytes()
+            .await
+            .map_err(|error| cluster::call::CallError::Connection(Arc::from(error.to_string())))?;
+        if !status.is_success() {
+            return Err(cluster::call::refusal(Some(status.as_u16()), None, &bytes));
+        }
+        serde_json::from_slice(&bytes)
+            .map_err(|error| cluster::call::CallError::Unreadable(Arc::from(error.to_string())))
+    }
+}
+
+/// The text of a `Warning` header: `299 - "text"`.
+fn warning_text(header: &str) -> Option<String> {
+    let quoted = header.splitn(3, ' ').nth(2)?;
+    let inner = quoted.strip_prefix('"')?.strip_suffix('"')?;
+    Some(inner.replace("\\\"", "\"").replace("\\\\", "\\"))
+}
+
+/// What a person points at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A namespace.
+    Namespace(String),
+    /// A workload.
+    Workload {
+        /// Its row.
+        kind: Arc<Kind>,
+        /// Its name.
+        name: String,
+        /// Where it is.
+        namespace: String,
+    },
+}
+
+impl Target {
+    /// Reads `KIND/NAME`. `Err`: what is wrong and what is allowed.
+    pub fn parse(text: &str, kinds: &Kinds, namespace: &str) -> Result<Self, Refused> {
+        let Some((kind, name)) = text
+            .split_once('/')
+            .filter(|(kind, name)| !kind.is_empty() && !name.is_empty())
+        else {
+            return Err(Refused::Usage(format!(
+                "{text:?} is no target; write KIND/NAME, such as deployment/checkout or namespace/shop"
+            )));
+        };
+        if ["namespace", "namespaces", "ns"]
+            .iter()
+            .any(|word| word.eq_ignore_ascii_case(kind))
+        {
+            return Ok(Self::Namespace(name.to_owned()));
+        }
+        let kind = match kind.to_ascii_lowercase().as_str() {
+            // The short names of kubectl.
+            "deploy" => "deployment",
+            "sts" => "statefulset",
+            "ds" => "daemonset",
+            "rs" => "replicaset",
+            "cj" => "cronjob",
+            _ => kind,
+        };
+        let mut found = kinds.named(kind);
+        match (found.next(), found.next()) {
+            (Some(row), None) => Ok(Self::Workload {
+                kind: Arc::clone(row),
+                name: name.to_owned(),
+                namespace: namespace.to_owned(),
+            }),
+            (Some(_), Some(_)) => Err(Refused::Usage(format!(
+                "{kind:?} means several kinds; write it with its group, such as clusters.postgresql.cnpg.io"
+            ))),
+            (None, _) => {
+                let known: Vec<String> = kinds.rows().iter().map(|row| row.kubectl_name()).collect();
+                Err(Refused::Usage(format!(
+                    "{kind:?} is no kind that can sleep; known are namespace, {}. Add others under `kinds` of the settings file",
+                    known.join(", ")
+                )))
+            }
+        }
+    }
+
+    /// As it is told to people.
+    pub fn told(&self) -> String {
+        match self {
+            Self::Namespace(name) => format!("namespace {name:?}"),
+            Self::Workload { kind, name, namespace } => {
+                format!("{} \"{name}\" in namespace {namespace:?}", kind.kubectl_name())
+            }
+        }
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        match self {
+            Self::Namespace(name) => format!("/api/v1/namespaces/{name}"),
+            Self::Workload { kind, name, namespace } => format!("{}/{name}", collection(kind, namespace)),
+        }
+    }
+}
+
+/// The URL of a kind's objects in a namespace.
+pub fn collection(kind: &Kind, namespace: &str) -> String {
+    let root = if kind.group.is_empty() {
+        format!("/api/{}", kind.version)
+    } else {
+        format!("/apis/{}/{}", kind.group, kind.version)
+    };
+    format!("{root}/namespaces/{namespace}/{}", kind.plural)
+}
+
+/// Writes an answer: a table by `table`, else the value itself.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn answer<T: Serialize>(output: Output, value: &T, table: impl FnOnce() -> String) -> anyhow::Result<()> {
+    let text = match output {
+        Output::Table => table(),
+        Output::Json => serde_json::to_string_pretty(value).context("failed to write JSON")? + "\n",
+        Output::Yaml => {
+            let text = serde_saphyr::to_string(value).context("failed to write YAML")?;
+            format!("{}\n", text.trim_end())
+        }
+    };
+    std::io::stdout()
+        .lock()
+        .write_all(text.as_bytes())
+        .context("failed to write to standard output")
+}
+
+/// Rows with columns as wide as their widest cell, three spaces apart, as kubectl prints them.
+pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = header.iter().map(|cell| cell.chars().count()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut text = String::new();
+    let mut line = |cells: &mut dyn Iterator<Item = &str>| {
+        let mut built = String::new();
+        for (cell, width) in cells.zip(&widths) {
+            built.push_str(cell);
+            let missing = width - cell.chars().count();
+            built.extend(std::iter::repeat_n(' ', missing + 3));
+        }
+        text.push_str(built.trim_end());
+        text.push('\n');
+    };
+    line(&mut header.iter().copied());
+    for row in rows {
+        line(&mut row.iter().map(String::as_str));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Target, Refused> {
+        Target::parse(text, &Kinds::default(), "shop")
+    }
+
+    #[test]
+    fn targets_are_read_as_kubectl_reads_them() {
+        assert_eq!(parse("ns/team").unwrap(), Target::Namespace("team".to_owned()));
+        for text in ["deploy/a", "deployment/a", "Deployments/a", "deployments.apps/a"] {
+            assert_eq!(
+                parse(text).unwrap().url(),
+                "/apis/apps/v1/namespaces/shop/deployments/a",
+                "{text}"
+            );
+        }
+        assert_eq!(
+            parse("rollout/a").unwrap().url(),
+            "/apis/argoproj.io/v1alpha1/namespaces/shop/rollouts/a"
+        );
+    }
+
+    #[test]
+    fn a_target_that_cannot_be_read_says_what_is_allowed() {
+        for (text, said) in [
+            ("checkout", "KIND/NAME"),
+            ("deployment/", "KIND/NAME"),
+            ("pod/a", "no kind that can sleep"),
+        ] {
+            let Err(Refused::Usage(message)) = parse(text) else {
+                panic!("{text} was taken");
+            };
+            assert!(message.contains(said), "{message}");
+        }
+    }
+
+    #[test]
+    fn warnings_are_taken_out_of_their_header() {
+        assert_eq!(
+            warning_text(r#"299 - "deployment \"a\" is off hours""#).unwrap(),
+            r#"deployment "a" is off hours"#
+        );
+        assert_eq!(warning_text("299 -"), None);
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [
+            vec!["a".to_owned(), "long".to_owned()],
+            vec!["longer".to_owned(), "b".to_owned()],
+        ];
+        assert_eq!(table(&["X", "Y"], &rows), "X        Y\na        long\nlonger   b\n");
+    }
+}
