@@ -116,6 +116,8 @@ impl Clients {
         config.connect_timeout = Some(limit);
         config.read_timeout = Some(limit);
         config.write_timeout = Some(limit);
+        // Else the time that a connection waited for its next call counts against that call's answer.
+        config.reset_reader_on_write = true;
         let calls = client(&config)?;
         let silence = settings.watch_silence.max(limit);
         let watches = watching(&config, silence)?;
@@ -318,6 +320,7 @@ contexts: [{name: one, context: {cluster: c, user: u}}, {name: two, context: {cl
         let clients = Clients::with_config(config, &settings).unwrap();
         let made = clients.config();
         assert!(!made.default_retry);
+        assert!(made.reset_reader_on_write);
         assert_eq!(made.read_timeout, Some(Duration::from_secs(30)));
         assert_eq!(
             made.headers.iter().find(|(name, _)| name == USER_AGENT).unwrap().1,

@@ -3,9 +3,6 @@
 use std::time::Duration;
 
 use cluster::call::CallError;
-use jiff::SignedDuration;
-
-use crate::decide::memory::Outcome;
 
 /// How an action ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,24 +39,6 @@ pub enum NotSent {
 }
 
 impl Ended {
-    /// The same in the words of the decision.
-    pub fn outcome(&self) -> Outcome {
-        match self {
-            Self::Done => Outcome::Done,
-            Self::Conflict { .. } => Outcome::Conflict,
-            Self::Failed {
-                reason,
-                message,
-                retry_after,
-            } => Outcome::Failed {
-                reason,
-                message: message.clone(),
-                retry_after: retry_after.map(|wait| SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX)),
-            },
-            Self::NotSent(_) => Outcome::NotSent,
-        }
-    }
-
     /// A stable word for metrics and logs.
     pub fn label(&self) -> &'static str {
         match self {

@@ -31,13 +31,23 @@ use super::{
 /// A repeated complaint about the lease is logged this often.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
-/// A client for the lease alone: no retries of its own and short timeouts, so that a hanging API server costs one call.
-pub fn lease_client(mut config: Config, call_timeout: Duration) -> Result<Client, kube::Error> {
+/// How long an unused connection for the lease is kept: longer than between two renewals.
+const KEEP_CONNECTION: Duration = Duration::from_secs(600);
+
+/// A client for the lease alone: no retries of its own, so that a hanging API server costs one call.
+pub fn lease_client(config: Config, call_timeout: Duration) -> Result<Client, kube::Error> {
+    Client::try_from(lease_config(config, call_timeout))
+}
+
+/// The runner gives each call its time. The read timeout must not be that time: it also runs while a connection waits for the
+/// next renewal, and would break that one off in the middle.
+pub(super) fn lease_config(mut config: Config, call_timeout: Duration) -> Config {
     config.default_retry = false;
     config.connect_timeout = Some(call_timeout);
-    config.read_timeout = Some(call_timeout);
     config.write_timeout = Some(call_timeout);
-    Client::try_from(config)
+    config.read_timeout = Some(KEEP_CONNECTION);
+    config.reset_reader_on_write = true;
+    config
 }
 
 /// An identity that no other process has, also after a restart under the same Pod name.

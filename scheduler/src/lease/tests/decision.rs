@@ -6,6 +6,7 @@ use super::double::settings;
 use crate::lease::{
     AcquireBecause, Decision, Held, LeaseSettings, LeaseSettingsError, LostBecause, Observed, Record, evaluate,
 };
+use crate::lease::{runner::lease_config, settings::MAX_LEASE_DURATION};
 
 fn held_by(holder: &str) -> Record {
     Record {
@@ -149,6 +150,15 @@ fn times_that_do_not_fit_are_refused_with_the_bound() {
         error.to_string(),
         "write timeout 8.5s does not fit into the lease: it must be below 8.5s; lower it or raise the lease duration"
     );
+}
+
+#[test]
+fn the_lease_client_tries_nothing_twice_and_keeps_its_connection_between_renewals() {
+    let config = kube::Config::new("https://127.0.0.1:1".parse().unwrap());
+    let config = lease_config(config, Duration::from_millis(300));
+    assert!(!config.default_retry && config.reset_reader_on_write);
+    assert_eq!(config.connect_timeout, Some(Duration::from_millis(300)));
+    assert!(config.read_timeout.unwrap() > MAX_LEASE_DURATION / 3);
 }
 
 proptest! {
