@@ -233,8 +233,11 @@ pub struct Plan {
 /// Never raises anything. Percentages are of `of` (the record, where there is one), else of the first count present.
 pub fn plan(workload: &Workload, down: DownReplicas, of: Option<u64>) -> Option<Plan> {
     let present = |index: usize| workload.knobs.get(index).and_then(|reading| reading.value.as_ref());
-    let base = of.or_else(|| present(0).and_then(count)).unwrap_or(0);
-    let replicas = down.of(base);
+    let replicas = match of.or_else(|| present(0).and_then(count)) {
+        Some(base) => down.of(base),
+        // Kubernetes takes 1 where the field is absent; more than that would raise it.
+        None => down.of(1).min(1),
+    };
     let mut moves = Vec::new();
     let mut guards = Vec::new();
     for (index, knob) in workload.kind.knobs.iter().enumerate() {

@@ -3,9 +3,11 @@
 //! handlers (HTTP) / service (pure: review + view + now -> ruling) / state / server (TLS).
 
 pub mod authorize;
+pub mod check;
 pub mod counter;
 pub mod eyes;
 pub mod handlers;
+pub mod install;
 pub mod remember;
 pub mod review;
 pub mod server;

@@ -179,5 +179,8 @@ fn the_reference_of_messages_is_up_to_date() {
         std::fs::write(&path, &text).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == text, "docs/messages.md is old: run `UPDATE_DOCS=1 cargo test -p shared messages`");
+    assert!(
+        written == text,
+        "docs/messages.md is old: run `UPDATE_DOCS=1 cargo test -p shared messages`"
+    );
 }

@@ -3,5 +3,7 @@
 mod cases;
 mod configure;
 mod hold;
+mod properties;
 mod review;
+mod serving;
 mod world;
