@@ -38,6 +38,8 @@ impl fmt::Display for Finding {
     }
 }
 
+const REINVOKED: &str = "IfNeeded";
+
 /// One webhook of either kind.
 struct Webhook<'w> {
     name: &'w str,
@@ -50,8 +52,8 @@ struct Webhook<'w> {
     timeout: i32,
     versions: &'w [String],
     conditions: usize,
-    /// `None`: a validating one.
-    reinvocation: Option<Option<&'w str>>,
+    /// What it says of being called again; a validating one is always as it should be.
+    reinvocation: Option<&'w str>,
 }
 
 /// What a mutating configuration does not do well.
@@ -67,7 +69,7 @@ pub fn check_mutating(configuration: &MutatingWebhookConfiguration) -> Vec<Findi
         timeout: webhook.timeout_seconds.unwrap_or(10),
         versions: &webhook.admission_review_versions,
         conditions: webhook.match_conditions.as_ref().map_or(0, Vec::len),
-        reinvocation: Some(webhook.reinvocation_policy.as_deref()),
+        reinvocation: webhook.reinvocation_policy.as_deref(),
     });
     check("mutating", &webhooks.collect::<Vec<_>>())
 }
@@ -85,7 +87,7 @@ pub fn check_validating(configuration: &ValidatingWebhookConfiguration) -> Vec<F
         timeout: webhook.timeout_seconds.unwrap_or(10),
         versions: &webhook.admission_review_versions,
         conditions: webhook.match_conditions.as_ref().map_or(0, Vec::len),
-        reinvocation: None,
+        reinvocation: Some(REINVOKED),
     });
     check("validating", &webhooks.collect::<Vec<_>>())
 }
@@ -149,7 +151,6 @@ fn resources<'w>(webhook: &Webhook<'w>) -> impl Iterator<Item = (&'w str, &'w st
 }
 
 fn check_one(webhook: &Webhook<'_>, find: &mut impl FnMut(Severity, String)) {
-    let fails = webhook.failure_policy != Some("Ignore");
     if webhook
         .client
         .ca_bundle
@@ -200,9 +201,7 @@ fn check_one(webhook: &Webhook<'_>, find: &mut impl FnMut(Severity, String)) {
             "admissionReviewVersions lacks v1, the only one that we speak".to_owned(),
         );
     }
-    if let Some(reinvocation) = webhook.reinvocation
-        && reinvocation != Some("IfNeeded")
-    {
+    if webhook.reinvocation != Some(REINVOKED) {
         find(
             Severity::Warning,
             "reinvocationPolicy is not IfNeeded: what another webhook raises after us is only seen when it is too late"
@@ -216,6 +215,12 @@ fn check_one(webhook: &Webhook<'_>, find: &mut impl FnMut(Severity, String)) {
                 .to_owned(),
         );
     }
+    check_reach(webhook, find);
+}
+
+/// What is sent to us, and what a failure of ours would stop.
+fn check_reach(webhook: &Webhook<'_>, find: &mut impl FnMut(Severity, String)) {
+    let fails = webhook.failure_policy != Some("Ignore");
     for (group, resource) in resources(webhook) {
         if resource.contains('*') || group == "*" {
             find(

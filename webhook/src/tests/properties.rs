@@ -108,7 +108,7 @@ fn of_others(object: &Value) -> Value {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     /// `World::mutate` calls again on the output, and asks the validating endpoint about it.
     #[test]
@@ -220,7 +220,7 @@ fn is_answer(status: StatusCode, body: &[u8], uid: Option<&str>) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
     fn any_bytes_get_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..200), path in any::<bool>()) {

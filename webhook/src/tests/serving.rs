@@ -168,7 +168,7 @@ async fn a_view_that_lags_behind_the_scheduler_reads_the_parent_once() {
     let stored = Stored::new(sleeping("3"));
     let parents = Arc::clone(&stored);
     let (app, _) = app(sleeping_world(World::rewriting(), &deployment(3)), |app| {
-        app.parents = Some(parents)
+        app.parents = Some(parents);
     });
     mutate(&app, &scale(0, 5)).await;
     let object = stored.object.lock().unwrap().clone();
@@ -184,7 +184,7 @@ async fn rule_e8_what_could_not_be_remembered_is_held_all_the_same_and_said() {
         ..Arc::into_inner(Stored::new(sleeping("2"))).unwrap()
     });
     let (app, _) = app(sleeping_world(World::rewriting(), &sleeping("2")), |app| {
-        app.parents = Some(stored)
+        app.parents = Some(stored);
     });
     let began = tokio::time::Instant::now();
     let answer = mutate(&app, &scale(0, 5)).await;
@@ -205,7 +205,7 @@ async fn a_parent_that_was_made_again_or_is_up_by_now_is_not_written() {
         let stored = Stored::new(object.clone());
         let parents = Arc::clone(&stored);
         let (app, _) = app(sleeping_world(World::rewriting(), &sleeping("2")), |app| {
-            app.parents = Some(parents)
+            app.parents = Some(parents);
         });
         let answer = mutate(&app, &scale(0, 5)).await;
         assert!(answer["warnings"][0].as_str().unwrap().contains("NOT remembered"));
@@ -308,7 +308,7 @@ impl crate::state::Sight for Panicking {
 #[tokio::test]
 async fn a_panic_in_the_service_is_an_answer_and_counted() {
     let (app, heard) = app(World::rewriting(), |app| {
-        app.sight = Arc::new(Panicking(World::rewriting()))
+        app.sight = Arc::new(Panicking(World::rewriting()));
     });
     let answer = mutate(&app, &create(&deployment(2))).await;
     assert_eq!(answer["allowed"], true);
@@ -344,7 +344,7 @@ async fn rule_e5_the_verb_is_asked_for_once_in_ten_seconds_and_no_answer_is_a_no
     let review = update(
         &old,
         &changed(&old, |object| {
-            object["metadata"]["annotations"][AWAKE_UNTIL] = json!("2026-12-01T01:00:00Z")
+            object["metadata"]["annotations"][AWAKE_UNTIL] = json!("2026-12-01T01:00:00Z");
         }),
     )
     .to_string();

@@ -176,7 +176,10 @@ impl World {
             assert_eq!(second.answer.denial, None);
             // What the request configures may still be wrong, but what we wrote is not.
             let last = self.rule_on(&again, Phase::Validate);
-            assert!(last.answer.denial.is_none() || last.outcome == Outcome::Misconfigured, "{last:?}");
+            assert!(
+                last.answer.denial.is_none() || last.outcome == Outcome::Misconfigured,
+                "{last:?}"
+            );
         }
         for warning in &ruling.answer.warnings {
             assert!(warning.len() <= 250, "{} bytes: {warning}", warning.len());
