@@ -217,3 +217,6 @@ async fn ask_to_close(leaving: Arc<AtomicBool>, request: Request, next: Next) ->
     }
     response
 }
+
+#[cfg(test)]
+mod tests;
