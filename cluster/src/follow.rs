@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kube::Client;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, DeserializeSeed};
 use serde_json::Value;
 use shared::{
     hpa::Hpa,
@@ -99,6 +99,7 @@ impl Follower {
             plural: "customresourcedefinitions".to_owned(),
             namespace: None,
             metadata_only: true,
+            labels: None,
         };
         // A missing right on definitions must not keep anybody from being ready, so they are no source of the view's.
         follower.reflect(
@@ -114,6 +115,7 @@ impl Follower {
             plural: "namespaces".to_owned(),
             namespace: None,
             metadata_only: true,
+            labels: None,
         };
         view.add_source(Arc::clone(view.namespaces()) as _);
         follower.reflect(
@@ -130,6 +132,7 @@ impl Follower {
                 plural: "offhoursschedules".to_owned(),
                 namespace: None,
                 metadata_only: false,
+                labels: None,
             };
             view.add_source(Arc::clone(schedules) as _);
             let gate = follower.gate(true, &resource.plural, &resource.group);
@@ -182,7 +185,19 @@ impl Follower {
         let store = Arc::new(Store::new(&resource.group, &kind, &resource.plural, changes));
         self.view.add_source(Arc::clone(&store) as _);
         let gate = self.gate(custom, &resource.plural, &resource.group);
-        self.reflect(resource, Arc::new(keep), read, Arc::clone(&store), gate);
+        let keep = Arc::new(keep);
+        self.view
+            .add_taker(&resource.group, &kind, resource.namespace.as_deref(), {
+                let (keep, read, store) = (Arc::clone(&keep), Arc::clone(&read), Arc::clone(&store));
+                Arc::new(move |json: &[u8]| {
+                    let pruned = keep
+                        .deserialize(&mut serde_json::Deserializer::from_slice(json))
+                        .map_err(|error| error.to_string())?;
+                    store.apply_answer(read(&pruned)?);
+                    Ok(())
+                })
+            });
+        self.reflect(resource, keep, read, Arc::clone(&store), gate);
         store
     }
 
@@ -273,5 +288,6 @@ fn resource_of(kind: &Kind) -> Resource {
         plural: kind.plural.to_string(),
         namespace: None,
         metadata_only: false,
+        labels: None,
     }
 }

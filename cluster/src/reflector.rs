@@ -79,6 +79,8 @@ pub struct Resource {
     pub namespace: Option<String>,
     /// Only names, labels and annotations are asked for (`PartialObjectMetadata`).
     pub metadata_only: bool,
+    /// Only objects with these labels: a selector such as `app=web`.
+    pub labels: Option<String>,
 }
 
 impl Resource {
@@ -238,6 +240,10 @@ impl<T: Facts> Reflector<T> {
                     uri.push_str(&query_escaped(next));
                 }
             }
+            if let Some(labels) = &self.resource.labels {
+                uri.push_str(if paged { "&labelSelector=" } else { "?labelSelector=" });
+                uri.push_str(&query_escaped(labels));
+            }
             let request = self
                 .request(&uri, "PartialObjectMetadataList")
                 .map_err(|error| Stop::Failed("list", error))?;
@@ -271,12 +277,16 @@ impl<T: Facts> Reflector<T> {
 
     /// Watches until the API server ends it; `version` moves on with each event.
     async fn watch(&mut self, version: &mut String, progress: &mut bool) -> Result<(), Stop> {
-        let uri = format!(
+        let mut uri = format!(
             "{}?watch=true&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}",
             self.resource.path(),
             query_escaped(version),
             jittered(self.pace.watch_time).as_secs().max(1),
         );
+        if let Some(labels) = &self.resource.labels {
+            uri.push_str("&labelSelector=");
+            uri.push_str(&query_escaped(labels));
+        }
         let failed = |error| Stop::Failed("watch", error);
         let request = self.request(&uri, "PartialObjectMetadata").map_err(failed)?;
         let limit = self.pace.call_timeout;

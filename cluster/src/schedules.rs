@@ -76,6 +76,7 @@ pub fn calendar_source(own_namespace: &str) -> SourceSpec<Item<ConfigMap>> {
         plural: "configmaps".to_owned(),
         namespace: Some(own_namespace.to_owned()),
         metadata_only: false,
+        labels: None,
     };
     SourceSpec::whole(resource, "ConfigMap", false)
 }

@@ -67,6 +67,16 @@ impl<T: Facts> Source for Store<T> {
 
 type WorkloadStores = HashMap<(Arc<str>, Arc<str>), (Arc<Kind>, Arc<Store<Workload>>)>;
 
+/// Takes in an object as the API server answered it.
+pub(crate) type TakeAnswer = Arc<dyn Fn(&[u8]) -> Result<(), String> + Send + Sync>;
+
+struct Taker {
+    group: Arc<str>,
+    kind: Arc<str>,
+    namespace: Option<Arc<str>>,
+    take: TakeAnswer,
+}
+
 /// The facts of the cluster. Readers share it; reflectors fill it.
 pub struct View {
     kinds: Kinds,
@@ -77,6 +87,7 @@ pub struct View {
     definitions: Arc<Store<Named>>,
     workloads: RwLock<WorkloadStores>,
     sources: RwLock<Vec<Arc<dyn Source>>>,
+    takers: RwLock<Vec<Taker>>,
 }
 
 /// An answer of the API server that could not be taken in.
@@ -117,6 +128,7 @@ impl View {
             definitions,
             workloads: RwLock::default(),
             sources: RwLock::default(),
+            takers: RwLock::default(),
         }
     }
 
@@ -220,6 +232,26 @@ impl View {
         Ok(self.hpas.apply_answer(hpa))
     }
 
+    /// The same, for whatever else is followed.
+    pub fn apply_other_answer(&self, object: &ObjectRef, json: &[u8]) -> Result<(), ApplyAnswer> {
+        let takers = self.takers.read().unwrap_or_else(PoisonError::into_inner);
+        let fits = |taker: &&Taker| {
+            (&taker.group, &taker.kind) == (&object.group, &object.kind)
+                && taker
+                    .namespace
+                    .as_ref()
+                    .is_none_or(|namespace| *namespace == object.namespace)
+        };
+        let mut answer = Err(ApplyAnswer::UnknownKind(Arc::clone(&object.kind)));
+        for taker in takers.iter().filter(fits) {
+            let taken = (taker.take)(json).map_err(ApplyAnswer::Unreadable);
+            if answer.is_err() {
+                answer = taken;
+            }
+        }
+        answer
+    }
+
     /// All sources that are followed.
     pub fn sources(&self) -> Vec<Arc<dyn Source>> {
         self.sources.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -278,6 +310,17 @@ impl View {
         ));
         stores.insert(key, (Arc::clone(kind), Arc::clone(&store)));
         Some(store)
+    }
+
+    /// Makes answers about objects of a kind known to those who follow it.
+    pub(crate) fn add_taker(&self, group: &str, kind: &str, namespace: Option<&str>, take: TakeAnswer) {
+        let taker = Taker {
+            group: Arc::from(group),
+            kind: Arc::from(kind),
+            namespace: namespace.map(Arc::from),
+            take,
+        };
+        self.takers.write().unwrap_or_else(PoisonError::into_inner).push(taker);
     }
 
     /// Counts a store among the sources.

@@ -1,6 +1,6 @@
 //! observe: from the View to the snapshot that `decide` looks at. (Client not required.)
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cluster::changes::Changes;
@@ -9,6 +9,7 @@ use cluster::store::SourceState;
 use cluster::view::View;
 use shared::workload::{Namespace, ObjectRef};
 
+use crate::beside::Beside;
 use crate::decide::snapshot::{Dirty, Resource, Snapshot};
 
 /// Keeps a snapshot like the View.
@@ -17,8 +18,7 @@ pub struct Observer {
     schedules: Arc<ScheduleSource>,
     snapshot: Snapshot,
     compiled: Arc<Compiled>,
-    /// Objects that have an HPA, by the HPA's name.
-    scaled: BTreeMap<ObjectRef, ObjectRef>,
+    beside: Beside,
 }
 
 impl Observer {
@@ -29,8 +29,15 @@ impl Observer {
             schedules,
             snapshot,
             compiled: Arc::default(),
-            scaled: BTreeMap::new(),
+            beside: Beside::default(),
         }
+    }
+
+    /// Observes what stands beside workloads, too.
+    #[must_use]
+    pub fn with(mut self, beside: Beside) -> Self {
+        self.beside = beside;
+        self
     }
 
     /// The snapshot as of the last [`Self::refresh`].
@@ -127,7 +134,7 @@ impl Observer {
                 self.snapshot.remove_namespace(&name, dirty);
             }
         }
-        self.take_all_hpas(dirty);
+        self.beside.take_everything(&self.view, &mut self.snapshot, dirty);
     }
 
     fn take_changes(&mut self, changes: &Changes, dirty: &mut Dirty) {
@@ -139,7 +146,7 @@ impl Observer {
     fn take_one(&mut self, object: &ObjectRef, dirty: &mut Dirty) {
         match object.kind.as_ref() {
             "Namespace" if object.group.is_empty() => self.take_namespace(&object.name, dirty),
-            "HorizontalPodAutoscaler" if *object.group == *"autoscaling" => self.take_hpa(object, dirty),
+            _ if self.beside.take(&self.view, object, &mut self.snapshot, dirty) => {}
             _ => match self.view.workload(object) {
                 Some(workload) => {
                     let namespace = Arc::clone(&object.namespace);
@@ -170,62 +177,5 @@ impl Observer {
             }
             None => self.snapshot.remove_namespace(name, dirty),
         }
-    }
-
-    fn take_hpa(&mut self, object: &ObjectRef, dirty: &mut Dirty) {
-        let former: Vec<ObjectRef> = self
-            .scaled
-            .iter()
-            .filter(|(_, hpa)| *hpa == object)
-            .map(|(target, _)| target.clone())
-            .collect();
-        let present = self.view.hpas().get(&object.namespace, &object.name);
-        let target = present
-            .as_ref()
-            .and_then(|hpa| hpa.target.as_ref())
-            .map(|target| ObjectRef {
-                group: Arc::clone(&target.group),
-                kind: Arc::clone(&target.kind),
-                namespace: Arc::clone(&object.namespace),
-                name: Arc::clone(&target.name),
-            });
-        for target in former.into_iter().chain(target) {
-            self.take_range(&target, dirty);
-        }
-    }
-
-    fn take_all_hpas(&mut self, dirty: &mut Dirty) {
-        let mut targets: BTreeSet<ObjectRef> = self.snapshot.ranged().collect();
-        for hpa in self.view.hpas().all() {
-            let Some(target) = &hpa.target else { continue };
-            targets.insert(ObjectRef {
-                group: Arc::clone(&target.group),
-                kind: Arc::clone(&target.kind),
-                namespace: Arc::clone(&hpa.object.namespace),
-                name: Arc::clone(&target.name),
-            });
-        }
-        for target in targets {
-            self.take_range(&target, dirty);
-        }
-    }
-
-    fn take_range(&mut self, target: &ObjectRef, dirty: &mut Dirty) {
-        let hpa = self.view.hpa_of(target);
-        // An HPA that may go to zero does not keep anybody from a smaller number.
-        let range = hpa
-            .as_ref()
-            .and_then(|hpa| Some((hpa.min_replicas().unwrap_or(1), hpa.max_replicas()?)));
-        match &hpa {
-            Some(hpa) => {
-                let mut object = hpa.object.object_ref();
-                object.group = Arc::from("autoscaling");
-                self.scaled.insert(target.clone(), object);
-            }
-            None => {
-                self.scaled.remove(target);
-            }
-        }
-        self.snapshot.set_range(target, range, dirty);
     }
 }

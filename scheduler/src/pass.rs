@@ -80,8 +80,7 @@ pub async fn pass(
     let ends_at = Instant::now() + limit;
     loop {
         let changed = observer.refresh();
-        dirty.everything |= changed.everything;
-        dirty.objects.extend(changed.objects);
+        dirty.merge(changed);
         let now = clock.now();
         decider.update(observer.snapshot(), &std::mem::take(&mut dirty), now);
         while act.has_room() {
@@ -91,7 +90,7 @@ pub async fn pass(
             act.submit(action);
         }
         let open = decider.outstanding(TRIES);
-        if act.in_flight() == 0 && open.is_empty() && decider.in_flight() == 0 {
+        if act.in_flight() == 0 && open.is_empty() && decider.in_flight() == 0 && !decider.is_waiting_beside() {
             break;
         }
         if Instant::now() >= ends_at {

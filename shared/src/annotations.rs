@@ -31,6 +31,24 @@ pub const ORIGINAL_REPLICAS: &str = "offhours.platform.io/original-replicas";
 pub const ORIGINAL_MIN_REPLICAS: &str = "offhours.platform.io/original-min-replicas";
 /// Annotation on an HPA: the record of `maxReplicas`.
 pub const ORIGINAL_MAX_REPLICAS: &str = "offhours.platform.io/original-max-replicas";
+/// Annotation on an HPA: what it is to scale from opening time on, as JSON.
+pub const ORIGINAL_SCALE_TARGET: &str = "offhours.platform.io/original-scale-target";
+/// Label on a ConfigMap of ours: what it keeps.
+pub const STATE_TYPE: &str = "offhours.platform.io/type";
+/// Value of [`STATE_TYPE`]: an HPA that is deleted while its target sleeps.
+pub const STATE_HPA: &str = "hpa-state";
+/// Value of [`STATE_TYPE`]: what the pause of an Argo CD Application saved.
+pub const STATE_ARGO: &str = "argo-state";
+/// Label on a backup: namespace of what it belongs to.
+pub const TARGET_NAMESPACE: &str = "offhours.platform.io/target-namespace";
+/// Label on a backup: name of the workload.
+pub const TARGET_DEPLOYMENT: &str = "offhours.platform.io/target-deployment";
+/// Label on a backup: name of the HPA.
+pub const TARGET_HPA: &str = "offhours.platform.io/target-hpa";
+/// Label on a backup: name of the Application.
+pub const TARGET_APPLICATION: &str = "offhours.platform.io/target-application";
+/// Annotation on a Flux object: the record of `spec.suspend`.
+pub const ORIGINAL_SUSPEND: &str = "offhours.platform.io/original-suspend";
 /// Namespace: manual list of Argo CD Applications.
 pub const ARGO_APPLICATIONS: &str = "offhours.platform.io/argopp";
 /// The other spelling of [`ARGO_APPLICATIONS`] that K8s-OffHours' own examples use; read, never written.

@@ -24,6 +24,11 @@ const fn count(name: &'static str, pointer: &'static str) -> Knob {
 const KNOBS: &[Knob] = &[
     count("min-replicas", "/spec/minReplicas"),
     count("max-replicas", "/spec/maxReplicas"),
+    Knob {
+        name: Cow::Borrowed("scale-target"),
+        pointer: Cow::Borrowed("/spec/scaleTargetRef"),
+        form: Form::Text(Cow::Borrowed("")),
+    },
 ];
 
 static KIND: LazyLock<Arc<Kind>> = LazyLock::new(|| {
@@ -59,12 +64,38 @@ pub struct ScaleTarget {
 /// The facts of one HPA.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hpa {
-    /// Metadata, and the two knobs `min-replicas` and `max-replicas` in this order.
+    /// Metadata, and the knobs `min-replicas`, `max-replicas` and `scale-target` in this order.
     pub object: Workload,
     /// What it scales; `None` if it names nothing.
     pub target: Option<ScaleTarget>,
     /// Condition `ScaledToZero` is True: the HPA itself brought its target to zero.
     pub scaled_to_zero: bool,
+    /// All that is needed to create it again, as JSON: the whole object without status and what the API server fills in.
+    pub manifest: Arc<str>,
+}
+
+/// What of an object's metadata makes it what it is; the rest is the API server's.
+const LASTING: &[&str] = &[
+    "name",
+    "namespace",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+];
+
+fn manifest(object: &Value) -> Arc<str> {
+    let metadata: serde_json::Map<String, Value> = LASTING
+        .iter()
+        .filter_map(|field| Some(((*field).to_owned(), object.get("metadata")?.get(*field)?.clone())))
+        .collect();
+    let manifest = serde_json::json!({
+        "apiVersion": kind().api_version(),
+        "kind": kind().kind,
+        "metadata": metadata,
+        "spec": object.get("spec"),
+    });
+    Arc::from(manifest.to_string())
 }
 
 impl Hpa {
@@ -86,10 +117,15 @@ impl Hpa {
             condition.get("type").and_then(Value::as_str) == Some("ScaledToZero")
                 && condition.get("status").and_then(Value::as_str) == Some("True")
         });
+        let mut facts = Workload::read(kind(), object)?;
+        if let Some(annotations) = &mut facts.annotations {
+            annotations.retain(|key, _| crate::workload::concerns_us(key));
+        }
         Ok(Self {
-            object: Workload::read(kind(), object)?,
+            object: facts,
             target,
             scaled_to_zero,
+            manifest: manifest(object),
         })
     }
 
@@ -118,7 +154,11 @@ impl Hpa {
 /// The fields that have to be read of an HPA.
 pub fn keep() -> Keep {
     let mut keep = crate::workload::keep([kind().as_ref()]);
-    keep.add(["spec", "scaleTargetRef"], Keep::All);
+    // A backup has to be complete.
+    keep.add(["spec"], Keep::All);
+    for field in LASTING {
+        keep.add(["metadata", field], Keep::All);
+    }
     keep
 }
 
@@ -138,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_target_and_our_annotations_are_read_and_metrics_are_not_kept() {
+    fn bounds_target_and_our_annotations_are_read_and_the_manifest_is_whole() {
         let object = json!({
             "metadata": {"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7",
                 "annotations": {"offhours.platform.io/original-min-replicas": "2", "other": "x"}},
@@ -152,6 +192,10 @@ mod tests {
         assert!(!hpa.scales("apps", "Deployment", "other"));
         assert!(hpa.scaled_to_zero);
         assert_eq!(hpa.object.annotations.as_ref().unwrap().len(), 1);
+        let manifest: Value = serde_json::from_str(&hpa.manifest).unwrap();
+        assert_eq!(manifest["spec"], object["spec"]);
+        assert_eq!(manifest["metadata"]["annotations"]["other"], "x");
+        assert_eq!(manifest["metadata"].get("uid"), None);
         assert_eq!(hpa.target, Hpa::read(&object).unwrap().target);
     }
 

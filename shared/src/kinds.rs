@@ -73,6 +73,8 @@ pub enum ByDefault {
 pub enum Readiness {
     /// `status.<field>` has reached `spec.replicas`.
     Replicas(&'static str),
+    /// Its condition `Paused` is not True any more once nothing pauses it.
+    NotPaused,
     /// Such a thing has no readiness: it counts as ready.
     None,
 }
@@ -248,9 +250,13 @@ pub fn table() -> Vec<Kind> {
         },
         Kind {
             by_default: ByDefault::Yes,
+            readiness: Readiness::NotPaused,
             ..row("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects", SCALED_OBJECT)
         },
-        row("keda.sh", "v1alpha1", "ScaledJob", "scaledjobs", SCALED_JOB),
+        Kind {
+            readiness: Readiness::NotPaused,
+            ..row("keda.sh", "v1alpha1", "ScaledJob", "scaledjobs", SCALED_JOB)
+        },
         row(
             "actions.github.com",
             "v1alpha1",

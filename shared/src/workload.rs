@@ -290,7 +290,7 @@ impl Namespace {
 }
 
 /// The fields that have to be read of objects of these kinds (and of namespaces).
-pub(crate) fn keep<'k>(kinds: impl IntoIterator<Item = &'k Kind>) -> Keep {
+pub fn keep<'k>(kinds: impl IntoIterator<Item = &'k Kind>) -> Keep {
     let mut keep = Keep::nothing();
     for field in [
         "namespace",
@@ -482,6 +482,15 @@ fn observed(metadata: &Value, status: &Value) -> bool {
 fn ready(readiness: Readiness, metadata: &Value, spec: &Value, status: &Value) -> bool {
     match readiness {
         Readiness::None => true,
+        Readiness::NotPaused => {
+            let annotations = metadata.get("annotations").and_then(Value::as_object);
+            let pausing = annotations
+                .into_iter()
+                .flatten()
+                .any(|(key, _)| key.starts_with("autoscaling.keda.sh/paused"));
+            let paused = condition(status, "Paused").and_then(|paused| paused.get("status")?.as_str());
+            pausing || paused != Some("True")
+        }
         Readiness::Replicas(field) => {
             let wanted = spec.get("replicas").and_then(Value::as_i64).unwrap_or(1);
             observed(metadata, status) && number(status, field) >= wanted

@@ -17,6 +17,7 @@ use scheduler::decide::{Decision, decide};
 use scheduler::observe::Observer;
 use shared::workload::{ObjectRef, Workload};
 
+use super::beside;
 use super::tool::{Refused, Tool};
 use crate::sources;
 
@@ -67,10 +68,12 @@ impl Look {
                 follower.follow_kind(kind);
             }
         }
+        let company = beside::follow(&follower, &tool.settings, &own_namespace);
         filled(&view).await?;
         let mut snapshot = Snapshot::new(Arc::new(tool.settings.kinds.clone()), own_namespace);
         snapshot.default_replicas = u64::from(tool.settings.default_startup_replicas);
-        let observer = Observer::new(Arc::clone(&view), source, snapshot);
+        beside::configure(&tool.settings, &mut snapshot);
+        let observer = Observer::new(Arc::clone(&view), source, snapshot).with(company);
         Ok(Self {
             view,
             observer,

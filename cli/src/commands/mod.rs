@@ -1,5 +1,6 @@
 //! The commands, and what they have in common: exit codes and where text goes.
 
+pub mod beside;
 pub mod by_hand;
 pub mod crd;
 pub mod explain;

@@ -22,6 +22,7 @@ use shared::settings::{OneShot, OneShotAction, Purpose, Settings};
 use shared::workload::ObjectRef;
 
 use super::Outcome;
+use super::beside;
 use super::plan::planned;
 use super::tool::{self, Refused};
 use crate::clock::SystemClock;
@@ -82,6 +83,7 @@ async fn one_pass(settings: &Settings, one_shot: &OneShot) -> Result<Outcome, Re
         vec![one_shot.schedule.clone()],
         None,
     ));
+    let company = beside::follow(&follower, settings, &own_namespace);
     let compiled = one_shot.schedule.compile(&BTreeMap::new());
     for kind in settings.kinds.rows() {
         if compiled.includes(kind).is_some() {
@@ -113,7 +115,8 @@ async fn one_pass(settings: &Settings, one_shot: &OneShot) -> Result<Outcome, Re
             OneShotAction::Startup => State::Up,
         },
     });
-    let mut observer = Observer::new(Arc::clone(&view), source, snapshot);
+    beside::configure(settings, &mut snapshot);
+    let mut observer = Observer::new(Arc::clone(&view), source, snapshot).with(company);
     if settings.dry_run {
         let _ = observer.refresh();
         return Ok(dry_run(&observer, one_shot));

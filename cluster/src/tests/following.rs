@@ -300,6 +300,7 @@ async fn an_object_that_does_not_fit_its_type_is_kept_with_the_reason() {
         plural: "plans".to_owned(),
         namespace: None,
         metadata_only: false,
+        labels: None,
     };
     let plans = follower.follow(SourceSpec::<Item<Plan>>::whole(resource, "Plan", true));
     follower.view().filled().await;

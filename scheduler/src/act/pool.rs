@@ -298,7 +298,7 @@ impl Inner {
 
     /// Takes the answer into the View at once, so that the next decision knows it before the watch tells.
     fn take_in(&self, action: &Action, body: &[u8]) -> Option<Arc<Workload>> {
-        let Request::Patch { dry_run: false, .. } = action.request else {
+        let (Request::Patch { dry_run: false, .. } | Request::Create(_)) = action.request else {
             return None;
         };
         let object = &action.target.object;
@@ -309,7 +309,12 @@ impl Inner {
             }
             return None;
         }
-        self.view.workloads(&object.group, &object.kind)?;
+        if self.view.workloads(&object.group, &object.kind).is_none() {
+            if let Err(error) = self.view.apply_other_answer(object, body) {
+                debug!(%object, %error, "answer not taken in, the watch will tell");
+            }
+            return None;
+        }
         match self.view.apply_answer(object, body) {
             Ok(workload) => Some(workload),
             Err(error) => {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use shared::annotations::{STARTUP_ORDER, parse_order};
+use shared::kinds::Readiness;
 use shared::patch::{self, Edits, Preconditions};
 use shared::policy::Schedule;
 use shared::record::{self, Record};
@@ -12,6 +13,7 @@ use shared::verdict::{self, On, Rule, Verdict, verdict};
 use shared::workload::{ObjectRef, Workload};
 
 use super::action::{Action, Note, Purpose, Request, Skip, Target};
+use super::beside::{Unit, Want};
 use super::memory::{Memory, later};
 use super::snapshot::Snapshot;
 use super::workload::{Known, Step, decide_workload, skips_missed_runs};
@@ -66,6 +68,10 @@ pub struct Assessment {
     pub trouble: Option<Skip>,
     /// How it counts.
     pub class: Class,
+    /// Replicas kept where it is asleep or is to be put down.
+    pub held: Option<u64>,
+    /// What stands beside it.
+    pub units: Vec<Unit>,
     /// What is worth telling on the object.
     pub notes: Vec<Note>,
     /// When all this may change by the clock alone.
@@ -118,7 +124,9 @@ pub fn assess(snapshot: &Snapshot, memory: &mut Memory, workload: &Workload, now
         default_replicas: snapshot.default_replicas,
         rolling: memory.rolling(uid),
     };
-    let step = decide_workload(workload, &said, &known, now);
+    let mut step = decide_workload(workload, &said, &known, now);
+    let company = ask_beside(snapshot, memory, workload, &said, &mut step, now);
+    let asleep = company.asleep;
     let rolls = matches!(&step, Step::Skip(skip) if skip.reason == "RolloutInProgress");
     memory.rolls(uid, rolls, now);
     let mut trouble = None;
@@ -142,7 +150,6 @@ pub fn assess(snapshot: &Snapshot, memory: &mut Memory, workload: &Workload, now
     if matches!(step, Step::Write { .. }) {
         sooner(memory.paused(&object, now));
     }
-    let asleep = Record::read(workload).is_some_and(|record| !record.foreign && record.asleep(workload));
     let class = match &said.decided_by {
         Rule::Protected(_) => Class::Protected,
         _ if trouble.is_some() => Class::Failing,
@@ -151,6 +158,8 @@ pub fn assess(snapshot: &Snapshot, memory: &mut Memory, workload: &Workload, now
         }
         _ => Class::Up,
     };
+    // What is wrong beside it does not make it fail: it sleeps.
+    let trouble = trouble.or(company.trouble);
     Assessment {
         uid: Arc::clone(uid),
         version: Arc::clone(&workload.resource_version),
@@ -161,6 +170,8 @@ pub fn assess(snapshot: &Snapshot, memory: &mut Memory, workload: &Workload, now
             Rule::Awake(On::Workload) | Rule::Protected(On::Workload) | Rule::Grace | Rule::OutOfScope(_)
         ),
         waking: memory.waking(uid).is_some(),
+        held: company.held,
+        units: company.units,
         skip_missed_runs: skips_missed_runs(workload, &said),
         asleep,
         trouble,
@@ -176,6 +187,62 @@ pub fn assess(snapshot: &Snapshot, memory: &mut Memory, workload: &Workload, now
         decided_by: said.decided_by,
         schedule: said.schedule,
         step,
+    }
+}
+
+/// What stands beside a workload, and what it says.
+struct Beside {
+    units: Vec<Unit>,
+    asleep: bool,
+    held: Option<u64>,
+    trouble: Option<Skip>,
+}
+
+/// Asks what stands beside a workload before it is put down; where that is not ready, the step becomes a wait.
+fn ask_beside(
+    snapshot: &Snapshot,
+    memory: &Memory,
+    workload: &Workload,
+    said: &Verdict,
+    step: &mut Step,
+    now: Timestamp,
+) -> Beside {
+    let units = snapshot.units_of(workload);
+    let record = Record::read(workload).filter(|record| !record.foreign);
+    let asleep = record.as_ref().is_some_and(|record| record.asleep(workload));
+    // What was raised too often is put down again later: what stands beside it stays as it is.
+    let down_later = said.state == State::Down && matches!(step, Step::Skip(_));
+    let mut held = record
+        .filter(|_| asleep || down_later)
+        .map(|record| record.held_replicas);
+    let mut trouble = None;
+    let want = |replicas: u64| Want::Down {
+        replicas,
+        now,
+        schedule: said.schedule.clone(),
+    };
+    if let Step::Write {
+        purpose: Purpose::Down | Purpose::DownAgain | Purpose::Adjust,
+        edits,
+        ..
+    } = &*step
+    {
+        let wanted = edits.knobs.get(&0).and_then(|value| record::count(value.as_ref()?));
+        held = Some(wanted.unwrap_or(0));
+        let (closed, wrong) = snapshot.gate(&units, &want(wanted.unwrap_or(0)), memory, now);
+        trouble = wrong;
+        if let Some(skip) = closed {
+            *step = Step::Skip(skip);
+        }
+    } else if let (State::Down, Some(replicas)) = (said.state, held) {
+        let look = |unit| snapshot.look(unit, &want(replicas), memory, now);
+        trouble = units.iter().find_map(|unit| look(unit).trouble);
+    }
+    Beside {
+        units,
+        asleep,
+        held,
+        trouble,
     }
 }
 
@@ -200,6 +267,17 @@ fn force(snapshot: &Snapshot, said: &mut Verdict, now: Timestamp) {
 }
 
 fn late(workload: &Workload) -> Skip {
+    if workload.kind.readiness == Readiness::NotPaused {
+        return Skip {
+            reason: "RestoreIncomplete",
+            message: format!(
+                "{} was given back, but its operator still says Paused: see that operator's log",
+                workload.object_ref()
+            ),
+            tell: true,
+            again: None,
+        };
+    }
     let message = match &workload.replica_failure {
         Some(why) => format!("restored, but its pods cannot be created: {why}"),
         None => "restored, but not ready within the startup timeout; the waves after it went on".to_owned(),

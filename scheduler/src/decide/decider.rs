@@ -15,6 +15,7 @@ use shared::workload::ObjectRef;
 use super::action::{Action, Note, Purpose, Skip};
 use super::assess::{Assessment, Class, Order, action, assess, namespace_ref};
 use super::chores::{Chore, chores, patience_ends, schedule_ref};
+use super::company::Company;
 use super::memory::{Memory, Outcome, later};
 use super::snapshot::{Dirty, Snapshot};
 use super::workload::Step;
@@ -139,6 +140,8 @@ pub struct Decider {
     /// When a chore is wanted by the clock alone.
     next_chore: Option<Timestamp>,
     in_flight: BTreeMap<ObjectRef, InFlight>,
+    /// What is to be done beside workloads.
+    company: Company,
     told: BTreeMap<ObjectRef, Vec<Note>>,
     remarks: Vec<Remark>,
     last: Option<Timestamp>,
@@ -180,21 +183,34 @@ impl Decider {
 
     /// How many writes were handed out and not yet answered.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.len()
+        self.in_flight.len() + self.company.in_flight()
+    }
+
+    /// Whether something beside workloads still wants a write, or is waited for.
+    pub fn is_waiting_beside(&self) -> bool {
+        self.company.is_busy()
     }
 
     /// Decides anew about what changed and about what the clock has moved on.
     pub fn update(&mut self, snapshot: &Snapshot, dirty: &Dirty, now: Timestamp) {
         let set_back = self.last.is_some_and(|last| now < last);
         self.last = Some(now);
+        self.company.stir(dirty.units.iter().cloned());
+        let mut beside: BTreeSet<ObjectRef> = dirty
+            .units
+            .iter()
+            .flat_map(|unit| snapshot.workloads_of(unit))
+            .collect();
         if dirty.everything || set_back {
+            self.company.stir(snapshot.beside.units());
             let mut all: BTreeSet<ObjectRef> = snapshot.workloads().map(|(object, _)| object.clone()).collect();
             all.extend(self.assessed.keys().cloned());
             for object in &all {
                 self.renew(snapshot, object, now);
             }
         } else {
-            for object in &dirty.objects {
+            beside.extend(dirty.objects.iter().cloned());
+            for object in &beside {
                 self.renew(snapshot, object, now);
             }
             while let Some((at, object)) = self.due.first().cloned() {
@@ -205,7 +221,14 @@ impl Decider {
                 self.renew(snapshot, &object, now);
             }
         }
+        self.look_beside(snapshot, now);
         self.chore(snapshot, now);
+    }
+
+    /// Looks at what stands beside the workloads that were decided about anew.
+    fn look_beside(&mut self, snapshot: &Snapshot, now: Timestamp) {
+        let remarks = self.company.look(snapshot, &self.memory, &self.assessed, now);
+        self.remarks.extend(remarks);
     }
 
     fn chore(&mut self, snapshot: &Snapshot, now: Timestamp) {
@@ -225,6 +248,7 @@ impl Decider {
         let former = self.assessed.remove(object);
         if let Some(former) = &former {
             self.displace(object, former);
+            self.company.stir(former.units.iter().cloned());
         }
         let Some(workload) = snapshot.workload(object) else {
             if let Some(former) = former {
@@ -238,6 +262,7 @@ impl Decider {
             self.told.remove(object);
         }
         let assessment = assess(snapshot, &mut self.memory, workload, now);
+        self.company.stir(assessment.units.iter().cloned());
         self.tell(object, &assessment);
         self.place(object, &assessment, now);
         self.assessed.insert(object.clone(), assessment);
@@ -359,6 +384,9 @@ impl Decider {
 
     /// Hands out the next write, if one may go now. Its object is left alone until [`Self::answered`].
     pub fn next_action(&mut self, snapshot: &Snapshot, now: Timestamp) -> Option<Action> {
+        if let Some(action) = self.company.next_action(&self.memory, now) {
+            return Some(action);
+        }
         if let Some((object, chore)) = self.chores.pop_first() {
             let flight = InFlight {
                 uid: Arc::clone(&chore.action.target.uid),
@@ -423,6 +451,15 @@ impl Decider {
 
     /// Takes in how a write ended. The snapshot has the answer already, if there was one; the object is decided about anew.
     pub fn answered(&mut self, snapshot: &Snapshot, object: &ObjectRef, outcome: &Outcome, now: Timestamp) {
+        if let Some((unit, step)) = self.company.answered(object) {
+            self.memory.note_move(&step, outcome, now);
+            for object in snapshot.workloads_of(&unit) {
+                self.renew(snapshot, &object, now);
+            }
+            self.company.stir([unit]);
+            self.look_beside(snapshot, now);
+            return;
+        }
         let Some(flight) = self.in_flight.remove(object) else {
             return;
         };
@@ -440,6 +477,7 @@ impl Decider {
         self.memory
             .note(object, &flight.uid, &flight.version, flight.purpose, outcome, now);
         self.renew(snapshot, object, now);
+        self.look_beside(snapshot, now);
         self.chore(snapshot, now);
     }
 
@@ -452,6 +490,7 @@ impl Decider {
         });
         budgets
             .chain(self.next_chore)
+            .chain(self.company.next_instant())
             .chain(self.due.first().map(|(at, _)| *at))
             .map(|at| {
                 if at <= now {

@@ -10,7 +10,11 @@ use jiff::{SignedDuration, Timestamp};
 use shared::record::Record;
 use shared::workload::{ObjectRef, Workload};
 
+use crate::argo::Pauses;
+use crate::hpa::Zeros;
+
 use super::action::Purpose;
+use super::beside::Move;
 use super::workload::RAISE_WINDOW;
 
 /// After a conflict: how long the watch has time to show what was in the way before we try all the same.
@@ -94,6 +98,10 @@ pub struct Memory {
     seen: BTreeSet<Arc<str>>,
     /// When workloads of a schedule were restored in the last minute.
     starts: BTreeMap<Arc<str>, VecDeque<Timestamp>>,
+    /// Whether HPAs may have a minimum of 0.
+    pub(crate) zeros: Zeros,
+    /// How Applications were paused lately.
+    pub(crate) pauses: Pauses,
     failures: BTreeMap<ObjectRef, Failure>,
     conflicts: BTreeMap<ObjectRef, Conflict>,
 }
@@ -206,6 +214,59 @@ impl Memory {
         }
     }
 
+    /// Takes in how a write beside workloads ended.
+    pub fn note_move(&mut self, step: &Move, outcome: &Outcome, now: Timestamp) {
+        let target = &step.action.target;
+        let object = &target.object;
+        if step.is_question() {
+            let answer = match outcome {
+                Outcome::Done => Ok(()),
+                Outcome::Failed {
+                    reason: "Invalid",
+                    message,
+                    ..
+                } => Err(Arc::from(message.as_str())),
+                _ => {
+                    self.note(object, &target.uid, &step.version, step.action.purpose, outcome, now);
+                    return;
+                }
+            };
+            self.failures.remove(object);
+            self.zeros.insert(Arc::clone(&target.uid), answer);
+            return;
+        }
+        self.note(object, &target.uid, &step.version, step.action.purpose, outcome, now);
+        if *outcome == Outcome::Done {
+            if let Some(way) = step.pausing {
+                self.pauses.note(&target.uid, way, now);
+            }
+            if step.action.purpose == Purpose::Resume {
+                self.pauses.forget(&target.uid);
+            }
+            // What was written is seen in a moment: until then, the same is not written again.
+            let uid = &target.uid;
+            let purpose = step.action.purpose;
+            self.note(object, uid, &step.version, purpose, &Outcome::Conflict, now);
+        }
+    }
+
+    /// Until when a write beside workloads waits. `None`: it may go.
+    pub fn move_waits(&self, step: &Move, now: Timestamp) -> Option<Timestamp> {
+        let object = &step.action.target.object;
+        let failed = self.failures.get(object).map(|failure| failure.again);
+        // What is newer than what was in the way is decided on anew at once.
+        let conflict = self
+            .conflicts
+            .get(object)
+            .filter(|conflict| conflict.version == step.version)
+            .map(|conflict| conflict.again);
+        [failed, conflict]
+            .into_iter()
+            .flatten()
+            .filter(|again| *again > now)
+            .max()
+    }
+
     /// Takes in that a restore for a schedule with a budget was sent.
     pub fn started(&mut self, schedule: &Arc<str>, now: Timestamp) {
         let starts = self.starts.entry(Arc::clone(schedule)).or_default();
@@ -316,6 +377,6 @@ impl Memory {
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 
 /// `at` and so much later; at the end of time, its end.
-pub(super) fn later(at: Timestamp, by: SignedDuration) -> Timestamp {
+pub(crate) fn later(at: Timestamp, by: SignedDuration) -> Timestamp {
     at.checked_add(by).unwrap_or(Timestamp::MAX)
 }

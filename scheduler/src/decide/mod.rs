@@ -2,9 +2,12 @@
 
 pub mod action;
 pub mod assess;
+pub mod beside;
 pub mod chores;
+pub mod company;
 pub mod decider;
 pub mod memory;
+pub mod neighbours;
 pub mod snapshot;
 pub mod workload;
 

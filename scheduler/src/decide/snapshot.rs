@@ -11,6 +11,9 @@ use shared::schedule::State;
 use shared::verdict::Surroundings;
 use shared::workload::{Namespace, ObjectRef, ScaleTarget, Workload};
 
+use super::beside::Unit;
+use super::neighbours::Neighbours;
+
 /// One schedule's workloads are brought to one state, whatever the clock says, and nothing else is touched: the one-shot mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forced {
@@ -38,6 +41,8 @@ pub struct Resource {
 pub struct Dirty {
     /// Workloads.
     pub objects: BTreeSet<ObjectRef>,
+    /// What stands beside workloads.
+    pub units: BTreeSet<Unit>,
     /// Anything may have changed.
     pub everything: bool,
 }
@@ -53,7 +58,14 @@ impl Dirty {
 
     /// Whether nothing has changed.
     pub fn is_empty(&self) -> bool {
-        !self.everything && self.objects.is_empty()
+        !self.everything && self.objects.is_empty() && self.units.is_empty()
+    }
+
+    /// Adds what has changed elsewhere.
+    pub fn merge(&mut self, other: Self) {
+        self.everything |= other.everything;
+        self.objects.extend(other.objects);
+        self.units.extend(other.units);
     }
 }
 
@@ -70,6 +82,8 @@ pub struct Snapshot {
     pub forced: Option<Forced>,
     /// Whether schedules get our finalizer: only what runs on can be trusted to take it off again.
     pub finalizers: bool,
+    /// What stands beside workloads.
+    pub beside: Neighbours,
     schedules: Arc<Schedules>,
     resources: BTreeMap<Arc<str>, Resource>,
     namespaces: BTreeMap<Arc<str>, Arc<Namespace>>,
@@ -77,7 +91,6 @@ pub struct Snapshot {
     durations: BTreeSet<Arc<str>>,
     workloads: BTreeMap<Arc<str>, BTreeMap<ObjectRef, Arc<Workload>>>,
     scaled_by: BTreeMap<(Arc<str>, Target), Arc<str>>,
-    ranges: BTreeMap<(Arc<str>, Target), (u64, u64)>,
 }
 
 /// [`ScaleTarget`], ordered.
@@ -109,13 +122,13 @@ impl Snapshot {
             default_replicas: 1,
             forced: None,
             finalizers: false,
+            beside: Neighbours::default(),
             schedules: Arc::default(),
             resources: BTreeMap::new(),
             namespaces: BTreeMap::new(),
             durations: BTreeSet::new(),
             workloads: BTreeMap::new(),
             scaled_by: BTreeMap::new(),
-            ranges: BTreeMap::new(),
         }
     }
 
@@ -156,9 +169,14 @@ impl Snapshot {
         self.durations.iter().filter_map(|name| self.namespaces.get(name))
     }
 
-    /// `[minReplicas, maxReplicas]` of the HPA that scales an object.
-    pub fn range(&self, object: &ObjectRef) -> Option<(u64, u64)> {
-        self.ranges.get(&target_of(object)).copied()
+    /// The workloads of a namespace.
+    pub fn in_namespace(&self, name: &str) -> impl Iterator<Item = (&ObjectRef, &Arc<Workload>)> {
+        self.workloads.get(name).into_iter().flatten()
+    }
+
+    /// All namespaces.
+    pub fn namespaces(&self) -> impl Iterator<Item = &Arc<Namespace>> {
+        self.namespaces.values()
     }
 
     /// All schedules.
@@ -191,6 +209,7 @@ impl Snapshot {
         let namespace = Arc::clone(&workload.namespace);
         let objects = self.workloads.entry(Arc::clone(&namespace)).or_default();
         let former = objects.insert(object.clone(), Arc::clone(workload));
+        self.beside.follow(&object, former.as_deref(), Some(workload));
         let former_target = former.and_then(|former| former.scale_target.clone());
         if former_target != workload.scale_target {
             self.unscale(&namespace, former_target, &object.name, dirty);
@@ -212,6 +231,7 @@ impl Snapshot {
         if objects.is_empty() {
             self.workloads.remove(&object.namespace);
         }
+        self.beside.follow(object, former.as_deref(), None);
         let target = former.and_then(|former| former.scale_target.clone());
         self.unscale(&object.namespace, target, &object.name, dirty);
         dirty.objects.insert(object.clone());
@@ -275,28 +295,6 @@ impl Snapshot {
         if let Some(objects) = self.workloads.get(name) {
             dirty.objects.extend(objects.keys().cloned());
         }
-    }
-
-    /// Takes in the range of the HPA that scales an object; `None`: there is none.
-    pub fn set_range(&mut self, object: &ObjectRef, range: Option<(u64, u64)>, dirty: &mut Dirty) {
-        let key = target_of(object);
-        let former = match range {
-            Some(range) => self.ranges.insert(key, range),
-            None => self.ranges.remove(&key),
-        };
-        if former != range && self.workload(object).is_some() {
-            dirty.objects.insert(object.clone());
-        }
-    }
-
-    /// The objects that have a range.
-    pub fn ranged(&self) -> impl Iterator<Item = ObjectRef> {
-        self.ranges.keys().map(|(namespace, (group, kind, name))| ObjectRef {
-            group: Arc::clone(group),
-            kind: Arc::clone(kind),
-            namespace: Arc::clone(namespace),
-            name: Arc::clone(name),
-        })
     }
 }
 

@@ -136,8 +136,7 @@ impl Engine {
             dirty.everything = true;
         }
         let changed = self.observer.refresh();
-        dirty.everything |= changed.everything;
-        dirty.objects.extend(changed.objects);
+        dirty.merge(changed);
         let now = self.clock.now();
         self.decider.update(self.observer.snapshot(), &dirty, now);
         self.tell();

@@ -22,6 +22,7 @@ use shared::settings::{Purpose, Settings};
 
 use super::{Outcome, tool};
 use crate::clock::SystemClock;
+use crate::commands::beside;
 use crate::flags::{OfServers, Options};
 use crate::ops::gates::Gates;
 use crate::ops::metrics::{self, Scrape};
@@ -152,6 +153,9 @@ async fn serve(settings: Settings, parts: Parts) -> anyhow::Result<()> {
     };
     gates(&shared);
     follow_kinds(&follower, &shared);
+    let company = parts
+        .scheduler
+        .then(|| beside::follow(&follower, &shared.settings, &shared.own_namespace));
     let (source, view, stop) = (
         Arc::clone(&shared.schedules),
         Arc::clone(&shared.view),
@@ -168,8 +172,8 @@ async fn serve(settings: Settings, parts: Parts) -> anyhow::Result<()> {
         tell_missing_crd(Arc::clone(&shared.view), shared.stop.clone()),
     );
 
-    if parts.scheduler {
-        scheduling::start(&shared, &mut tasks, &mut registry)?;
+    if let Some(company) = company {
+        scheduling::start(&shared, company, &mut tasks, &mut registry)?;
     }
     if let Some(listener) = webhook_listener {
         webhook::start(&shared, listener, &mut tasks, &mut registry).await?;

@@ -7,6 +7,7 @@ use anyhow::Context;
 use cluster::events::{EventSettings, Events};
 use prometheus_client::registry::Registry;
 use scheduler::act::{Act, ActSettings};
+use scheduler::beside::Beside;
 use scheduler::decide::snapshot::Snapshot;
 use scheduler::engine::{Engine, EngineSettings, Reporter};
 use scheduler::lease::{LeaseRunner, LeaseSettings, lease_client};
@@ -14,6 +15,7 @@ use scheduler::observe::Observer;
 use shared::settings::Settings;
 
 use super::Shared;
+use crate::commands::beside;
 use crate::ops::metrics::{Sample, Scrape};
 use crate::process::{Stop, Tasks};
 
@@ -33,7 +35,7 @@ pub fn lease_settings(settings: &Settings, namespace: &str, identity: &str) -> L
 ///
 /// # Errors
 /// If no client for the lease can be made.
-pub fn start(shared: &Shared, tasks: &mut Tasks, registry: &mut Registry) -> anyhow::Result<()> {
+pub fn start(shared: &Shared, company: Beside, tasks: &mut Tasks, registry: &mut Registry) -> anyhow::Result<()> {
     let settings = &shared.settings;
     let lease = lease_settings(settings, &shared.own_namespace, &shared.identity);
     let client = lease_client(shared.clients.config().clone(), lease.call_timeout)
@@ -99,7 +101,12 @@ pub fn start(shared: &Shared, tasks: &mut Tasks, registry: &mut Registry) -> any
     let mut snapshot = Snapshot::new(Arc::new(settings.kinds.clone()), shared.own_namespace.clone());
     snapshot.default_replicas = u64::from(settings.default_startup_replicas);
     snapshot.finalizers = true;
+    beside::configure(settings, &mut snapshot);
+    // Somebody wrote the list on the namespace: that is reason enough to heed it.
+    snapshot.beside.applications.discovery.manual = true;
+    snapshot.beside.webhook = settings.webhook.address.is_some();
     let observer = Observer::new(Arc::clone(&shared.view), Arc::clone(&shared.schedules), snapshot);
+    let observer = observer.with(company);
     let reporter = Reporter::new(
         shared.clients.calls.clone(),
         leadership.clone(),

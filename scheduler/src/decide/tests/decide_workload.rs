@@ -259,7 +259,11 @@ fn rule_s8_a_restore_keeps_to_the_range_of_the_autoscaler() {
     for (range, expected) in [((1, 2), 2), ((5, 9), 5), ((1, 9), 3)] {
         let sleeping = Sleeping::new(office());
         let mut snapshot = sleeping.world.snapshot(&sleeping.schedules);
-        snapshot.set_range(&sleeping.object, Some(range), &mut Dirty::default());
+        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": &*sleeping.object.name});
+        let hpa = json!({"metadata": {"namespace": &*sleeping.object.namespace, "name": "web"},
+            "spec": {"minReplicas": range.0, "maxReplicas": range.1, "scaleTargetRef": target}});
+        let hpa = Arc::new(shared::hpa::Hpa::read(&hpa).unwrap());
+        snapshot.beside.set_hpa(&hpa, &mut Dirty::default());
         let decision = decide(&snapshot, &Memory::default(), at(MORNING));
         let mut world = sleeping.world.clone();
         world.apply(&decision.actions[0]).unwrap();

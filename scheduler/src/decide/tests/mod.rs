@@ -3,5 +3,6 @@
 mod cases;
 mod decide_workload;
 mod equality;
+mod keda;
 mod pace;
 pub(crate) mod world;

@@ -13,7 +13,8 @@ use shared::workload::{Namespace, ObjectRef, Workload};
 
 use crate::decide::action::{Action, Request};
 use crate::decide::decide;
-use crate::decide::memory::Memory;
+use crate::decide::decider::Decider;
+use crate::decide::memory::{Memory, Outcome};
 use crate::decide::snapshot::{Dirty, Snapshot};
 
 /// An instant from its text.
@@ -62,6 +63,7 @@ pub struct World {
     pub objects: BTreeMap<ObjectRef, Value>,
     pub namespaces: BTreeMap<String, Value>,
     pub writes: u32,
+    pub webhook: bool,
     version: u64,
     uids: u64,
 }
@@ -73,6 +75,7 @@ impl Default for World {
             objects: BTreeMap::new(),
             namespaces: BTreeMap::new(),
             writes: 0,
+            webhook: false,
             version: 0,
             uids: 0,
         }
@@ -196,19 +199,129 @@ impl World {
         for name in self.namespaces.keys() {
             snapshot.set_namespace(&Arc::new(self.namespace_facts(name)), dirty);
         }
-        for object in self.objects.keys() {
-            snapshot.set_workload(&Arc::new(self.workload(object)), dirty);
+        for (object, value) in &self.objects {
+            match object.kind.as_ref() {
+                "HorizontalPodAutoscaler" => {
+                    let hpa = read(&shared::hpa::keep(), value, |value| {
+                        shared::hpa::Hpa::read(value).unwrap()
+                    });
+                    snapshot.beside.set_hpa(&Arc::new(hpa), dirty);
+                }
+                "ConfigMap" => {
+                    if let Ok(backup) = crate::hpa::Backup::read(value) {
+                        snapshot.beside.set_backup(&Arc::new(backup), dirty);
+                    } else if let Ok(state) = crate::argo::State::read(value) {
+                        snapshot.beside.set_state(&Arc::new(state), dirty);
+                    }
+                }
+                "Application" => {
+                    let application = read(&crate::argo::keep(), value, |value| {
+                        crate::argo::Application::read(value).unwrap()
+                    });
+                    snapshot.beside.set_application(&Arc::new(application), dirty);
+                }
+                "Kustomization" | "HelmRelease" => {
+                    let kind = crate::flux::kinds()
+                        .iter()
+                        .find(|kind| kind.kind == *object.kind)
+                        .unwrap();
+                    let flux = read(&crate::flux::keep(), value, |value| {
+                        crate::flux::FluxObject::read(kind, value).unwrap()
+                    });
+                    snapshot.beside.set_flux(&Arc::new(flux), dirty);
+                }
+                _ => snapshot.set_workload(&Arc::new(self.workload(object)), dirty),
+            }
         }
+        snapshot.beside.webhook = self.webhook;
         snapshot
+    }
+
+    /// Adds an object of any kind as it is, with a new UID and version.
+    pub fn add(&mut self, group: &str, object: &Value) -> ObjectRef {
+        let mut object = object.clone();
+        self.uids += 1;
+        let version = self.next_version();
+        object["metadata"]["uid"] = Value::from(format!("uid-{}", self.uids));
+        object["metadata"]["resourceVersion"] = Value::from(version);
+        let text = |field: &str| Arc::from(object["metadata"][field].as_str().unwrap_or_default());
+        let reference = ObjectRef {
+            group: Arc::from(group),
+            kind: Arc::from(object["kind"].as_str().unwrap()),
+            namespace: text("namespace"),
+            name: text("name"),
+        };
+        self.objects.insert(reference.clone(), object);
+        reference
+    }
+
+    /// The only object of a kind, if there is one.
+    pub fn one(&self, kind: &str) -> Option<&Value> {
+        let mut all = self.objects.iter().filter(|(object, _)| *object.kind == *kind);
+        let (_, found) = all.next()?;
+        assert!(all.next().is_none(), "there is more than one {kind}");
+        Some(found)
+    }
+
+    /// The facts and the objects of a decider's own writes, until nothing is wanted any more; the clock goes on by a
+    /// second at a time for as long as something is waited for. All writes, in their order.
+    pub fn settle(
+        &mut self,
+        decider: &mut Decider,
+        schedules: &Arc<Schedules>,
+        now: &mut Timestamp,
+        refuse: &dyn Fn(&Action) -> Option<Outcome>,
+    ) -> Vec<Action> {
+        let mut writes = Vec::new();
+        for _ in 0..200 {
+            let snapshot = self.snapshot(schedules);
+            decider.update(&snapshot, &Dirty::everything(), *now);
+            let Some(action) = decider.next_action(&snapshot, *now) else {
+                if !decider.is_waiting_beside() {
+                    return writes;
+                }
+                *now = now.checked_add(jiff::SignedDuration::from_secs(1)).unwrap();
+                continue;
+            };
+            let outcome = refuse(&action).unwrap_or_else(|| match self.apply(&action) {
+                Ok(()) => Outcome::Done,
+                Err(_) => Outcome::Conflict,
+            });
+            if outcome == Outcome::Done {
+                writes.push(action.clone());
+            }
+            let snapshot = self.snapshot(schedules);
+            decider.answered(&snapshot, &action.target.object, &outcome, *now);
+        }
+        writes
     }
 
     /// Carries out a write as the API server would.
     pub fn apply(&mut self, action: &Action) -> Result<(), Refused> {
-        let Request::Patch { body, .. } = &action.request else {
-            panic!("{action:?}")
+        let object = &action.target.object;
+        let body = match &action.request {
+            Request::Patch { dry_run: true, .. } => return Ok(()),
+            Request::Patch { body, .. } => body,
+            Request::Create(manifest) => {
+                if self.objects.contains_key(object) {
+                    return Err(Refused::Conflict);
+                }
+                let created = self.add(&object.group, manifest);
+                assert_eq!(created, *object);
+                self.writes += 1;
+                return Ok(());
+            }
+            Request::Delete => {
+                let present = self.objects.get(object).ok_or(Refused::Gone)?;
+                if present["metadata"]["uid"].as_str() != Some(&*action.target.uid) {
+                    return Err(Refused::Conflict);
+                }
+                self.objects.remove(object);
+                self.writes += 1;
+                return Ok(());
+            }
         };
         let version = self.next_version();
-        let object = &action.target.object;
         let place = if *object.kind == *"Namespace" {
             self.namespaces.get_mut(object.name.as_ref())
         } else {
@@ -234,6 +347,13 @@ impl World {
         }
         self.writes - before
     }
+}
+
+/// Reads facts as a reflector does: pruned first.
+fn read<T>(keep: &shared::prune::Keep, value: &Value, read: impl Fn(&Value) -> T) -> T {
+    let text = value.to_string();
+    let pruned = serde::de::DeserializeSeed::deserialize(keep, &mut serde_json::Deserializer::from_str(&text));
+    read(&pruned.unwrap())
 }
 
 /// The status of a Deployment all of whose pods are up to date and available.

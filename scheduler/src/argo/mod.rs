@@ -1,0 +1,12 @@
+//! Argo CD: which Applications a workload belongs to, and how they are paused and resumed. (Client not required.)
+
+mod discover;
+mod facts;
+mod pause;
+
+pub use discover::{Applications, How};
+pub use facts::{Application, GROUP, Operation, Saved, State, Way, application_ref, keep, kind};
+pub use pause::{Known, Pauses, SETTLE, dropped, look};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,316 @@
+//! HPAs: what their mode asks for while their target sleeps. (Client not required.)
+//!
+//! An HPA stands still while its target is at 0; above 0 it would fight at every sync, and is capped.
+
+mod backup;
+mod bounds;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use shared::api::HpaMode;
+use shared::hpa::Hpa;
+use shared::patch::Preconditions;
+use shared::workload::ObjectRef;
+
+pub use backup::{Backup, backup_keep};
+use bounds::Holding;
+
+use crate::decide::action::{Purpose, Request, Skip, Target};
+use crate::decide::beside::{Look, Move, Want};
+
+/// Where K8s-OffHours kept its backups, whatever namespace it was installed in.
+pub const FOREIGN_NAMESPACE: &str = "offhours-system";
+
+/// All HPAs of one target, and all that is known of them.
+#[derive(Debug, Clone)]
+pub struct Autoscalers<'a> {
+    /// The target.
+    pub target: &'a ObjectRef,
+    /// Its HPAs, by name.
+    pub hpas: Vec<&'a Hpa>,
+    /// Backups of HPAs of it.
+    pub backups: Vec<&'a Backup>,
+    /// Our namespace, where backups go.
+    pub own_namespace: &'a str,
+    /// Why backups cannot be read; nothing is deleted then.
+    pub blind: Option<&'a str>,
+    /// The namespace is being deleted: whatever is created there is refused.
+    pub terminating: bool,
+}
+
+/// Whether `minReplicas: 0` is legal for an HPA, by its UID. Absent: not asked yet. `Err`: what the API server said.
+pub type Zeros = BTreeMap<Arc<str>, Result<(), Arc<str>>>;
+
+impl Autoscalers<'_> {
+    /// `[min, max]` that the target is held in by day; `None` without an HPA.
+    pub fn range(&self) -> Option<(u64, u64)> {
+        let live = self.hpas.iter().map(|hpa| bounds::by_day(hpa));
+        let saved = self
+            .backups
+            .iter()
+            .filter(|backup| !self.hpas.iter().any(|hpa| *hpa.object.name == *backup.hpa_name))
+            .filter_map(|backup| backup.range());
+        live.chain(saved)
+            .reduce(|left, right| (left.0.min(right.0), left.1.max(right.1)))
+    }
+
+    /// Looks at them: what is to be written, and whether the target may be put down.
+    pub fn look(&self, want: &Want, zeros: &Zeros) -> Look {
+        let mut look = match want {
+            Want::Leave => return Look::settled(),
+            Want::Up(_) => self.give_back(want),
+            Want::Down { replicas, schedule, .. } => {
+                let mode = schedule.as_ref().map_or(HpaMode::Keep, |schedule| schedule.hpa);
+                match mode {
+                    HpaMode::Keep | HpaMode::MinZero => self.hold(want, *replicas, mode, zeros),
+                    HpaMode::DeleteRestore | HpaMode::DeleteOnly => self.delete(want, mode),
+                }
+            }
+        };
+        // Two writes to one object would only get in each other's way.
+        let mut seen = std::collections::BTreeSet::new();
+        look.moves.retain(|step| seen.insert(step.action.target.object.clone()));
+        look
+    }
+
+    /// The HPAs that are ours to change: KEDA looks after its own.
+    fn ours(&self) -> impl Iterator<Item = &Hpa> {
+        self.hpas
+            .iter()
+            .copied()
+            .filter(|hpa| !hpa.object.terminating && !is_kedas(hpa))
+    }
+
+    fn hold(&self, want: &Want, replicas: u64, mode: HpaMode, zeros: &Zeros) -> Look {
+        let mut look = Look::settled();
+        for hpa in self.ours() {
+            let Some(holding) = Holding::of(replicas, mode) else {
+                continue;
+            };
+            if holding == Holding::MinZero {
+                match zeros.get(&hpa.object.uid) {
+                    Some(Err(why)) => {
+                        look.trouble = Some(refused_zero(hpa, why));
+                        continue;
+                    }
+                    None if hpa.min_replicas() != Some(0) => {
+                        look.moves.push(ask_zero(hpa, want));
+                        continue;
+                    }
+                    _ => {}
+                }
+            }
+            let edits = bounds::hold(hpa, holding, instant(want));
+            if !edits.is_empty() {
+                let body = edits.patch(&hpa.object, Preconditions::State);
+                look.moves.push(patch(hpa, body, false, want));
+            }
+        }
+        if !look.moves.is_empty() {
+            look.closed = Some(Skip {
+                reason: "AutoscalerPending",
+                message: "its HPA is changed first".to_owned(),
+                tell: false,
+                again: None,
+            });
+        }
+        look
+    }
+
+    fn delete(&self, want: &Want, mode: HpaMode) -> Look {
+        let mut look = Look::settled();
+        let mut blocked: Option<Skip> = None;
+        for hpa in self.ours() {
+            if let Some(owner) = hpa.object.owners.iter().find(|owner| owner.controller) {
+                look.trouble = Some(told(
+                    "HpaOwned",
+                    format!(
+                        "HPA {} is not deleted: {} {} would create it again",
+                        hpa.object.name, owner.kind, owner.name
+                    ),
+                ));
+                continue;
+            }
+            if mode == HpaMode::DeleteOnly {
+                look.moves.push(delete(hpa, want).telling(
+                    "HpaDeleted",
+                    "deleted for good while its target is off hours (hpa mode DeleteOnly): nothing of ours brings it back",
+                    true,
+                ));
+                continue;
+            }
+            if let Some(why) = self.blind {
+                blocked = Some(told(
+                    "BackupImpossible",
+                    format!("HPA {} is not deleted: backups cannot be read ({why})", hpa.object.name),
+                ));
+                continue;
+            }
+            match self.backup_of(hpa) {
+                Some(backup) if backup.holds(hpa) => look.moves.push(delete(hpa, want)),
+                Some(backup) => look.moves.push(backup.renewed(hpa, want)),
+                None if self.terminating => {
+                    blocked = Some(told(
+                        "BackupImpossible",
+                        format!("HPA {} is not deleted: its namespace is being deleted", hpa.object.name),
+                    ));
+                }
+                None => match backup::create(self, hpa, want) {
+                    Ok(step) => look.moves.push(step),
+                    Err(why) => blocked = Some(told("RecordTooLarge", why)),
+                },
+            }
+        }
+        look.closed = blocked.or_else(|| {
+            (!look.moves.is_empty()).then(|| Skip {
+                reason: "AutoscalerPending",
+                message: "its HPA is saved and deleted first".to_owned(),
+                tell: false,
+                again: None,
+            })
+        });
+        look
+    }
+
+    fn give_back(&self, want: &Want) -> Look {
+        let mut look = Look::settled();
+        for hpa in self.hpas.iter().copied().filter(|hpa| !hpa.object.terminating) {
+            let (edits, unreadable) = bounds::give_back(hpa);
+            if edits.is_empty() {
+                continue;
+            }
+            let mut step = patch(hpa, edits.patch(&hpa.object, Preconditions::State), false, want);
+            if let Some(text) = unreadable {
+                let message = format!("the record {text:?} could not be read; that field stays as it is");
+                step = step.telling("RecordUnreadable", message, true);
+            }
+            look.moves.push(step);
+        }
+        for backup in &self.backups {
+            match self.hpas.iter().find(|hpa| *hpa.object.name == *backup.hpa_name) {
+                // Ours from a moment ago, or somebody else's: both stay.
+                Some(hpa) => {
+                    let step = backup.dropped(want);
+                    look.moves.push(if backup.made(hpa) {
+                        step
+                    } else {
+                        let message = format!(
+                            "HPA {}/{} was created again meanwhile and is kept; its backup is dropped",
+                            hpa.object.namespace, hpa.object.name
+                        );
+                        step.telling("HpaKept", message, false)
+                    });
+                }
+                None if self.terminating => {}
+                None => match backup.restored(want) {
+                    Ok(step) => look.moves.push(step),
+                    Err(why) => look.trouble = Some(told("BackupUnreadable", why)),
+                },
+            }
+        }
+        look
+    }
+
+    fn backup_of(&self, hpa: &Hpa) -> Option<&Backup> {
+        // Only our own: K8s-OffHours' place may not be ours to write to.
+        self.backups
+            .iter()
+            .copied()
+            .find(|backup| *backup.hpa_name == *hpa.object.name && *backup.object.namespace == *self.own_namespace)
+    }
+}
+
+fn instant(want: &Want) -> jiff::Timestamp {
+    match want {
+        Want::Down { now, .. } => *now,
+        Want::Leave | Want::Up(_) => jiff::Timestamp::UNIX_EPOCH,
+    }
+}
+
+/// Whether KEDA made it: then its ScaledObject is what is put to sleep.
+fn is_kedas(hpa: &Hpa) -> bool {
+    hpa.object
+        .owners
+        .iter()
+        .any(|owner| *owner.kind == *"ScaledObject" && *owner.group == *"keda.sh")
+        || hpa.object.label("scaledobject.keda.sh/name").is_some()
+}
+
+fn told(reason: &'static str, message: String) -> Skip {
+    Skip {
+        reason,
+        message,
+        tell: true,
+        again: None,
+    }
+}
+
+fn refused_zero(hpa: &Hpa, why: &str) -> Skip {
+    told(
+        "HpaMinZeroRefused",
+        format!(
+            "HPA {} keeps its minReplicas: the API server takes no 0 there ({why}); it stands still all the same",
+            hpa.object.name
+        ),
+    )
+}
+
+/// An HPA as the target of a write.
+fn target(hpa: &Hpa) -> Target {
+    let kind = shared::hpa::kind();
+    Target {
+        object: hpa.object.object_ref(),
+        version: Arc::from(kind.version.as_ref()),
+        plural: Arc::from(kind.plural.as_ref()),
+        uid: Arc::clone(&hpa.object.uid),
+    }
+}
+
+fn patch(hpa: &Hpa, body: json_patch::Patch, dry_run: bool, want: &Want) -> Move {
+    let request = Request::Patch {
+        body,
+        subresource: None,
+        dry_run,
+    };
+    Move::new(
+        target(hpa),
+        &hpa.object.resource_version,
+        request,
+        Purpose::Autoscaler,
+        want,
+    )
+}
+
+fn delete(hpa: &Hpa, want: &Want) -> Move {
+    Move::new(
+        target(hpa),
+        &hpa.object.resource_version,
+        Request::Delete,
+        Purpose::Autoscaler,
+        want,
+    )
+}
+
+/// Asks whether the API server would take a minimum of 0: that depends on its version, its feature gates and on the metrics.
+fn ask_zero(hpa: &Hpa, want: &Want) -> Move {
+    let mut edits = shared::patch::Edits::default();
+    edits.knobs.insert(0, Some(0.into()));
+    patch(hpa, edits.patch(&hpa.object, Preconditions::State), true, want)
+}
+
+/// The reference of an HPA by its name.
+pub fn hpa_ref(namespace: &Arc<str>, name: impl Into<Arc<str>>) -> ObjectRef {
+    let kind = shared::hpa::kind();
+    let text = |text: &Cow<'static, str>| Arc::from(text.as_ref());
+    ObjectRef {
+        group: text(&kind.group),
+        kind: text(&kind.kind),
+        namespace: Arc::clone(namespace),
+        name: name.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests;
