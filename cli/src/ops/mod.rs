@@ -22,6 +22,8 @@ use gates::Gates;
 pub struct Ops {
     /// What must be there before the process is ready.
     pub gates: Gates,
+    /// What only a restart may mend.
+    pub alive: Gates,
     /// The metrics.
     pub registry: Arc<Registry>,
 }
@@ -57,11 +59,19 @@ pub async fn serve(
 /// The routes, without a socket.
 pub fn router(ops: Ops) -> Router {
     Router::new()
-        // Alive means that the process answers: it must not be killed because the API server is away.
-        .route("/healthz", get(|| async { "ok\n" }))
+        // Alive means that the process answers and that a restart would help nothing: it must not be killed because the
+        // API server is away.
+        .route("/healthz", get(alive))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(ops)
+}
+
+async fn alive(State(ops): State<Ops>) -> (StatusCode, String) {
+    match ops.alive.report() {
+        (true, _) => (StatusCode::OK, "ok\n".to_owned()),
+        (false, text) => (StatusCode::SERVICE_UNAVAILABLE, text),
+    }
 }
 
 async fn ready(State(ops): State<Ops>) -> (StatusCode, String) {

@@ -18,6 +18,7 @@ async fn ask(ops: &Ops, path: &str) -> (StatusCode, String, String) {
 async fn alive_says_nothing_about_readiness() {
     let ops = Ops {
         gates: Gates::default(),
+        alive: Gates::default(),
         registry: Arc::new(Registry::default()),
     };
     ops.gates.add("view", || Err("nothing is listed yet".to_owned()));
@@ -25,6 +26,10 @@ async fn alive_says_nothing_about_readiness() {
     let (status, _, text) = ask(&ops, "/readyz").await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(text, "[-] view: nothing is listed yet\n");
+    ops.alive.add("credentials", || Err("refused".to_owned()));
+    let (status, _, text) = ask(&ops, "/healthz").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(text, "[-] credentials: refused\n");
 }
 
 #[tokio::test]
@@ -35,6 +40,7 @@ async fn metrics_are_openmetrics() {
     counter.inc();
     let ops = Ops {
         gates: Gates::default(),
+        alive: Gates::default(),
         registry: Arc::new(registry),
     };
     let (status, kind, text) = ask(&ops, "/metrics").await;

@@ -124,7 +124,7 @@ async fn serve(settings: Settings, parts: Parts) -> anyhow::Result<()> {
     } else {
         Scope::Namespaces(settings.cluster.namespaces.clone())
     };
-    let follower = Follower::start(clients.watches.clone(), settings.kinds.clone(), scope, Pace::default());
+    let follower = Follower::start_renewing(&clients, settings.kinds.clone(), scope, Pace::default());
     let view = Arc::clone(follower.view());
     let seen = Arc::clone(&view);
     registry.register_collector(Box::new(Scrape(move || metrics::view(&seen))));
@@ -181,6 +181,7 @@ async fn serve(settings: Settings, parts: Parts) -> anyhow::Result<()> {
     if let Some(listener) = ops_listener {
         let ops = Ops {
             gates: shared.gates.clone(),
+            alive: alive(&shared.view),
             registry: Arc::new(registry),
         };
         tasks.spawn("ops server", ops::serve(listener, ops, shared.stop.wanted()));
@@ -230,6 +231,22 @@ async fn follow_named_kinds(follower: &Follower, view: &Arc<View>, source: &Sche
             },
         }
     }
+}
+
+/// What only a restart, with credentials read anew from wherever they come, may mend.
+fn alive(view: &Arc<View>) -> Gates {
+    /// How long a cluster may refuse our credentials: they are read anew meanwhile.
+    const PATIENCE: Duration = Duration::from_secs(300);
+    let alive = Gates::default();
+    let seen = Arc::clone(view);
+    alive.add("credentials", move || match seen.unauthorized_for() {
+        Some(time) if time >= PATIENCE => Err(format!(
+            "the API server has answered everything with 401 for {} s: check the service account token or the kubeconfig",
+            time.as_secs()
+        )),
+        _ => Ok(()),
+    });
+    alive
 }
 
 /// What must be known of the cluster before anybody relies on us.

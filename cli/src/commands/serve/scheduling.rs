@@ -131,8 +131,12 @@ pub fn start(shared: &Shared, company: Beside, tasks: &mut Tasks, registry: &mut
     tasks.spawn("scheduler", async move {
         // From the moment that the lease is given back another one may lead: writers end first.
         let written = Stop::default();
-        let lease = tokio::spawn(runner.run(written.wanted()));
-        engine.run(stopped).await;
+        let mut lease = tokio::spawn(runner.run(written.wanted()));
+        tokio::select! {
+            () = engine.run(stopped) => {}
+            // Without an election this process would never lead again and look well.
+            ended = &mut lease => anyhow::bail!("the election ended before its time: {ended:?}"),
+        }
         written.say();
         lease.await.context("the lease broke off")?;
         drop(event_task);
