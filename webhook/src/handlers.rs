@@ -38,6 +38,8 @@ pub struct Ruled<'r> {
     pub resource: &'r str,
     /// See `resource`.
     pub subresource: &'r str,
+    /// Namespace of the object; not for labels of metrics, which are bounded.
+    pub namespace: &'r str,
     /// Nothing was to be written.
     pub dry_run: bool,
     /// How long the answer took.
@@ -158,6 +160,7 @@ fn report(app: &App, phase: Phase, request: &Request<'_>, ruling: &Ruling, began
         outcome: ruling.outcome,
         resource: &request.resource.resource,
         subresource: &request.sub_resource,
+        namespace: &request.namespace,
         dry_run: request.is_dry_run(),
         took: began.elapsed(),
     });

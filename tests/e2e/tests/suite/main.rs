@@ -9,4 +9,5 @@
 
 mod leases;
 mod view;
+mod webhook;
 mod writes;
