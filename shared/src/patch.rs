@@ -12,7 +12,7 @@ use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOp
 use serde_json::{Map, Value};
 
 use crate::annotations::{self, ASLEEP, ASLEEP_UNTIL, AWAKE_UNTIL, DOWN_SINCE, HELD_REPLICAS, Until};
-use crate::kinds::value_text;
+use crate::kinds::{Form, value_text};
 use crate::record::{self, DOWNSCALER_REPLICAS, Entry, Plan, Record};
 use crate::workload::{FIELD_MANAGER, Keys, Managers, Namespace, Reading, Workload};
 
@@ -83,6 +83,7 @@ impl Edits {
                 path => body.field(path, reading, value.as_ref()),
             }
         }
+        body.knobs_stay(workload, self);
         body.map("annotations", workload.annotations.as_ref(), &annotations);
         body.map("labels", workload.labels.as_ref(), &self.labels);
         body.finish(&workload.resource_version)
@@ -319,6 +320,25 @@ impl Body {
         let path = PointerBuf::from_tokens(path);
         self.operations
             .push(PatchOperation::Test(TestOperation { path, value }));
+    }
+
+    /// What is written about a record relies on the knobs, be it only that they stay as they are: a record that goes because
+    /// its workload is not asleep must not go when it is.
+    fn knobs_stay(&mut self, workload: &Workload, edits: &Edits) {
+        let keys = edits.annotations.keys().chain(edits.labels.keys());
+        if !self.state || !keys.into_iter().any(|key| annotations::is_own_state(key)) {
+            return;
+        }
+        let knobs = workload.kind.knobs.iter().zip(&workload.knobs).enumerate();
+        for (index, (knob, reading)) in knobs {
+            if edits.knobs.contains_key(&index) || matches!(knob.form, Form::Guard { .. }) {
+                continue;
+            }
+            match &reading.value {
+                Some(value) => self.test(knob.path().collect::<Vec<_>>().iter().map(AsRef::as_ref), value.clone()),
+                None => self.needs_version = true,
+            }
+        }
     }
 
     fn field(&mut self, path: &[std::borrow::Cow<'_, str>], reading: &Reading, value: Option<&Value>) {

@@ -236,3 +236,6 @@ pub(crate) fn outcome(ended: Ended, dry_run: bool) -> Outcome {
         Ended::NotSent(_) => Outcome::NotSent,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,5 +4,6 @@ mod cases;
 mod decide_workload;
 mod equality;
 mod keda;
+mod model;
 mod pace;
 pub(crate) mod world;

@@ -8,7 +8,6 @@
 )]
 
 mod leases;
-mod schedules;
 mod view;
 mod webhook;
 mod writes;
