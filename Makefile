@@ -62,3 +62,7 @@ test-long: controlplane build ## what is too long for make test: exhaustive suit
 	  KUBE_VERSION=$$version tests/controlplane/build.sh controlplane; \
 	  KUBE_VERSION=$$version $(CARGO) test -p harness -p e2e </dev/null; \
 	done
+
+.PHONY: bench-schedule
+bench-schedule: ## cost of questions to a schedule, beside croner
+	$(CARGO) bench -p shared --bench schedule

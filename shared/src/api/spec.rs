@@ -112,10 +112,8 @@ pub struct OffHoursScheduleSpec {
 
     /// How long a new workload is left alone, counted from its creation, such as `15m`. Default: not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(
-        regex(pattern = r"^([0-9]{1,6}d)?([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"),
-        length(min = 1)
-    )]
+    #[schemars(length(min = 1, max = 32))]
+    #[x_kube(validation = Rule::new(message::DURATION_RULE).message(message::DURATION))]
     pub grace_period: Option<String>,
 
     /// What happens to a workload whose rollout is stuck, partitioned or of mixed revisions at closing time. Default `Skip`.
@@ -319,7 +317,7 @@ fn yes() -> bool {
 }
 
 /// How firmly the webhook holds what is down.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Enforcement {
     /// Default `Rewrite`.
@@ -336,10 +334,8 @@ pub struct Enforcement {
     pub guard_overrides: bool,
     /// The longest wake that one may ask for, such as `4h`. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(
-        regex(pattern = r"^([0-9]{1,6}d)?([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"),
-        length(min = 1)
-    )]
+    #[schemars(length(min = 1, max = 32))]
+    #[x_kube(validation = Rule::new(message::DURATION_RULE).message(message::DURATION))]
     pub max_wake: Option<String>,
 }
 
@@ -372,7 +368,7 @@ pub struct Subjects {
 }
 
 /// How workloads are woken.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Startup {
     /// At most this many workloads restored and not yet ready at a time. Default: no limit.
@@ -388,10 +384,8 @@ pub struct Startup {
     pub wait_ready: Option<bool>,
     /// How long a wave is waited for before the next one starts anyway, such as `5m`. Default 5 minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(
-        regex(pattern = r"^([0-9]{1,6}d)?([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"),
-        length(min = 1)
-    )]
+    #[schemars(length(min = 1, max = 32))]
+    #[x_kube(validation = Rule::new(message::DURATION_RULE).message(message::DURATION))]
     pub timeout: Option<String>,
 }
 

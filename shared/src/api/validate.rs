@@ -8,7 +8,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::spec::{ConfigMapKey, Exception, OffHoursScheduleSpec, ScheduledState};
-use crate::schedule::quoted;
 use crate::schedule::{
     CalendarPart, Definition, ExceptionPart, ExceptionSpan, Problem, State, Timeline, Warning, compile,
 };
@@ -25,7 +24,9 @@ pub(crate) mod message {
     pub(crate) const DOWN_REPLICAS: &str = "`downReplicas` is a number from 0, or a percentage from `0%` to `100%`";
     pub(crate) const NAME_TOO_LONG: &str = "the name of a schedule is used as a label value: at most 63 characters";
     pub(crate) const NAME_FORM: &str = "the name of a schedule has lower case letters, digits, `-` and `.` only, and begins and ends with a letter or digit";
-    pub(crate) const NOT_A_DURATION: &str = "is not a duration; write it such as `90s`, `15m`, `2h30m` or `1d`";
+    pub(crate) const DURATION: &str = "a duration is written such as `90s`, `15m`, `2h30m` or `1d`";
+    pub(crate) const DURATION_RULE: &str =
+        r"self.matches('^([0-9]{1,6}d)?([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$')";
 }
 
 /// A spec that can be acted upon.
@@ -174,10 +175,7 @@ fn durations(spec: &OffHoursScheduleSpec, problems: &mut Vec<Problem>) -> Durati
         let text = text?;
         let parsed = parse_duration(text);
         if parsed.is_none() {
-            problems.push(Problem::new(
-                path,
-                format!("{} {}", quoted(text), message::NOT_A_DURATION),
-            ));
+            problems.push(Problem::new(path, message::DURATION));
         }
         parsed
     };

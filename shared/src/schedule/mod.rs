@@ -21,10 +21,9 @@ pub use calendar::Calendar;
 pub use compile::{CalendarPart, Definition, ExceptionPart, ExceptionSpan, compile, from_annotations};
 pub use cron::CronExpression;
 pub use exception::{DatePattern, Hours};
-pub(crate) use problem::quoted;
 pub use problem::{Problem, Warning};
 pub use timeline::{
-    CANDIDATE_LIMIT, DecidedBy, EARLIEST, LATEST, Moment, SearchExhausted, State, Timeline, Transition,
+    CANDIDATE_LIMIT, DecidedBy, EARLIEST, Interval, LATEST, Moment, SearchExhausted, State, Timeline, Transition,
 };
 pub use window::{Window, parse_windows};
 pub use zone::{Zone, closest_word, parse_zone};

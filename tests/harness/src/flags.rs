@@ -93,13 +93,10 @@ impl ControlPlane {
     pub(crate) fn controller_manager(&self, ports: &Ports) -> anyhow::Result<Program> {
         let kubeconfig = self.kubeconfig_for(&Identity::user("system:kube-controller-manager", &[]))?;
         let left_out = [
-            "cloud-node-lifecycle-controller",
             "node-ipam-controller",
             "node-lifecycle-controller",
-            "node-route-controller",
             "persistentvolume-attach-detach-controller",
             "persistentvolume-expander-controller",
-            "service-lb-controller",
             "taint-eviction-controller",
             "ttl-controller",
         ];

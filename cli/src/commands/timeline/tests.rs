@@ -194,3 +194,18 @@ fn mistakes_are_found_with_their_paths() {
     assert!(problems("kind: Namespace\napiVersion: v1\n", None)[0].contains("no OffHoursSchedule"));
     assert!(problems("a: [", None)[0].contains("not YAML"));
 }
+
+#[test]
+fn every_wrong_example_is_refused() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../manifests/examples/wrong");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "yaml") {
+            let found = problems(&std::fs::read_to_string(&path).unwrap(), None);
+            assert_eq!(found.len(), 1, "{}: one mistake each: {found:?}", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 15, "only {seen} wrong examples");
+}

@@ -8,6 +8,7 @@
 )]
 
 mod leases;
+mod schedules;
 mod view;
 mod webhook;
 mod writes;
