@@ -90,7 +90,10 @@ async fn wrong_examples_are_refused_with_the_message_of_the_timeline_command() -
             continue;
         }
         let answer = shared::messages::schedule_invalid("x", &[format!("{}: {message}", shown["errors"][0]["path"])]);
-        ensure!(answer.contains(&message), "{path}: the webhook would say {answer:?} instead of {message:?}");
+        ensure!(
+            answer.contains(&message),
+            "{path}: the webhook would say {answer:?} instead of {message:?}"
+        );
         ensure!(
             applied.stderr.is_empty(),
             "{path}: refused, but not with {message:?}: {}",
@@ -184,8 +187,21 @@ fn pools() -> Vec<(String, Vec<Value>)> {
 
 /// Problems that the API server cannot see, because they are inside of a text.
 fn is_beyond_structure(problem: &Problem) -> bool {
-    let texts = ["spec.timeZone", "spec.cron.", "spec.uptime[", "spec.downtime[", "spec.exceptions["];
-    let structural = ["Invalid value", "Required value", "Unsupported value", "Too long", "needs either", "go together"];
+    let texts = [
+        "spec.timeZone",
+        "spec.cron.",
+        "spec.uptime[",
+        "spec.downtime[",
+        "spec.exceptions[",
+    ];
+    let structural = [
+        "Invalid value",
+        "Required value",
+        "Unsupported value",
+        "Too long",
+        "needs either",
+        "go together",
+    ];
     texts.iter().any(|text| problem.path.starts_with(text))
         && !structural.iter().any(|words| problem.message.contains(words))
 }
