@@ -152,7 +152,7 @@ pub fn assess(snapshot: &Snapshot, memory: &mut Memory, workload: &Workload, now
     }
     let class = match &said.decided_by {
         Rule::Protected(_) => Class::Protected,
-        _ if trouble.is_some() => Class::Failing,
+        _ if trouble.is_some() || company.is_incomplete() => Class::Failing,
         _ if asleep || (said.state == State::Down && record::plan(workload, said.down_replicas, None).is_none()) => {
             Class::Down
         }
@@ -198,6 +198,13 @@ struct Beside {
     trouble: Option<Skip>,
 }
 
+impl Beside {
+    /// It is up, and not all that it was.
+    fn is_incomplete(&self) -> bool {
+        self.trouble.is_some() && self.held.is_none()
+    }
+}
+
 /// Asks what stands beside a workload before it is put down; where that is not ready, the step becomes a wait.
 fn ask_beside(
     snapshot: &Snapshot,
@@ -237,6 +244,17 @@ fn ask_beside(
     } else if let (State::Down, Some(replicas)) = (said.state, held) {
         let look = |unit| snapshot.look(unit, &want(replicas), memory, now);
         trouble = units.iter().find_map(|unit| look(unit).trouble);
+    }
+    let object = workload.object_ref();
+    let scaled = units.iter().any(|unit| matches!(unit, Unit::Autoscalers(_)));
+    if said.state == State::Up && !asleep && !scaled && memory.bereft.contains(&object) {
+        trouble = Some(Skip {
+            reason: "WaitingForGitOps",
+            message: "restored, but its HPA was deleted (hpa mode DeleteOnly) and nobody has created it again"
+                .to_owned(),
+            tell: true,
+            again: None,
+        });
     }
     Beside {
         units,

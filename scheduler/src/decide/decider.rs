@@ -12,8 +12,11 @@ use jiff::{SignedDuration, Timestamp};
 use shared::policy::Schedule;
 use shared::workload::ObjectRef;
 
+use crate::hpa::HPA_DELETED;
+
 use super::action::{Action, Note, Purpose, Skip};
 use super::assess::{Assessment, Class, Order, action, assess, namespace_ref};
+use super::beside::Unit;
 use super::chores::{Chore, chores, patience_ends, schedule_ref};
 use super::company::Company;
 use super::memory::{Memory, Outcome, later};
@@ -453,6 +456,15 @@ impl Decider {
     pub fn answered(&mut self, snapshot: &Snapshot, object: &ObjectRef, outcome: &Outcome, now: Timestamp) {
         if let Some((unit, step)) = self.company.answered(object) {
             self.memory.note_move(&step, outcome, now);
+            if let (Unit::Autoscalers(target), Outcome::Done) = (&unit, outcome)
+                && step
+                    .action
+                    .event
+                    .as_ref()
+                    .is_some_and(|note| note.reason == HPA_DELETED)
+            {
+                self.memory.bereft.insert(target.clone());
+            }
             for object in snapshot.workloads_of(&unit) {
                 self.renew(snapshot, &object, now);
             }

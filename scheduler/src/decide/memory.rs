@@ -102,6 +102,8 @@ pub struct Memory {
     pub(crate) zeros: Zeros,
     /// How Applications were paused lately.
     pub(crate) pauses: Pauses,
+    /// Workloads whose HPA was deleted for good: until somebody creates it again they are not all that they were.
+    pub(crate) bereft: BTreeSet<ObjectRef>,
     failures: BTreeMap<ObjectRef, Failure>,
     conflicts: BTreeMap<ObjectRef, Conflict>,
 }

@@ -23,6 +23,9 @@ use crate::decide::beside::{Look, Move, Want};
 /// Where K8s-OffHours kept its backups, whatever namespace it was installed in.
 pub const FOREIGN_NAMESPACE: &str = "offhours-system";
 
+/// Reason of the Event about an HPA that is deleted for good.
+pub const HPA_DELETED: &str = "HpaDeleted";
+
 /// All HPAs of one target, and all that is known of them.
 #[derive(Debug, Clone)]
 pub struct Autoscalers<'a> {
@@ -135,7 +138,7 @@ impl Autoscalers<'_> {
             }
             if mode == HpaMode::DeleteOnly {
                 look.moves.push(delete(hpa, want).telling(
-                    "HpaDeleted",
+                    HPA_DELETED,
                     "deleted for good while its target is off hours (hpa mode DeleteOnly): nothing of ours brings it back",
                     true,
                 ));

@@ -10,6 +10,7 @@ use shared::policy::Schedules;
 use shared::workload::ObjectRef;
 
 use crate::decide::action::{Action, Request};
+use crate::decide::assess::Class;
 use crate::decide::decider::Decider;
 use crate::decide::memory::Outcome;
 use crate::decide::tests::world::{DAY, MORNING, NIGHT, World, at, office, schedules};
@@ -408,6 +409,25 @@ fn delete_only_deletes_loudly_and_brings_nothing_back() {
     assert_eq!(kinds(&night.at(MORNING)), ["patch Deployment"]);
     assert_eq!(night.world.replicas(&night.web), Some(7));
     assert_eq!(night.world.one("HorizontalPodAutoscaler"), None);
+}
+
+#[test]
+fn case_4_13_what_git_has_not_created_again_is_reported_until_it_has() {
+    let mut night = night(HpaMode::DeleteOnly, 0);
+    let object = hpa("shop", "web", "web", Some(2), 10);
+    night.add(&object);
+    night.at(NIGHT);
+    night.at(MORNING);
+    let class = |night: &Night| {
+        let assessment = night.decider.assessment(&night.web).unwrap();
+        let reason = assessment.trouble.as_ref().map(|skip| skip.reason);
+        (assessment.class, reason)
+    };
+    assert_eq!(class(&night), (Class::Failing, Some("WaitingForGitOps")));
+    // 09:00: the sync window opens.
+    night.add(&object);
+    assert_eq!(night.at("2026-12-02T09:00:00Z"), []);
+    assert_eq!(class(&night), (Class::Up, None));
 }
 
 #[test]

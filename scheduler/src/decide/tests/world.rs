@@ -272,8 +272,21 @@ impl World {
         now: &mut Timestamp,
         refuse: &dyn Fn(&Action) -> Option<Outcome>,
     ) -> Vec<Action> {
+        self.settle_beside(decider, schedules, now, refuse, &mut |_| {})
+    }
+
+    /// The same beside somebody who acts after each of our writes, and each second.
+    pub fn settle_beside(
+        &mut self,
+        decider: &mut Decider,
+        schedules: &Arc<Schedules>,
+        now: &mut Timestamp,
+        refuse: &dyn Fn(&Action) -> Option<Outcome>,
+        other: &mut dyn FnMut(&mut Self),
+    ) -> Vec<Action> {
         let mut writes = Vec::new();
         for _ in 0..200 {
+            other(self);
             let snapshot = self.snapshot(schedules);
             decider.update(&snapshot, &Dirty::everything(), *now);
             let Some(action) = decider.next_action(&snapshot, *now) else {
