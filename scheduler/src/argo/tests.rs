@@ -125,7 +125,7 @@ fn old_argo(world: &mut World) {
     }
 }
 
-/// An ApplicationSet writes its template over spec and annotations of what it generated.
+/// An `ApplicationSet` writes its template over spec and annotations of what it generated.
 fn application_set(object: ObjectRef, policy: Value) -> impl FnMut(&mut World) {
     move |world: &mut World| {
         if world.objects[&object]["spec"]["syncPolicy"] != policy {
@@ -354,7 +354,7 @@ fn rule_a3_an_operation_in_flight_is_waited_for() {
         second += 1;
         if second == 60 {
             world.edit(&reference, |value| {
-                value["status"]["operationState"]["phase"] = "Succeeded".into()
+                value["status"]["operationState"]["phase"] = "Succeeded".into();
             });
         }
     });
