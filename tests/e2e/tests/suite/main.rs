@@ -9,6 +9,7 @@
 
 mod certificates;
 mod fixed_point;
+mod hpa;
 mod leases;
 mod schedules;
 mod view;
