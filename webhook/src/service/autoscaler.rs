@@ -1,11 +1,12 @@
 //! The HPA of a workload that sleeps is held with it. Pure.
 
-use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 use serde_json::value::RawValue;
-use shared::kinds::{ByDefault, Form, Kind, Kinds, Knob, Readiness, value_text};
+use shared::annotations::is_own_state;
+use shared::hpa;
+use shared::kinds::{Kinds, value_text};
 use shared::messages::{self, Night, Subject};
 use shared::patch::{Edits, Preconditions};
 use shared::schedule::State;
@@ -17,45 +18,13 @@ use super::{Bench, Outcome, Phase, Ruling, Tell, facts, record, scaled};
 use crate::review::{Denial, Request};
 use crate::state::Seen;
 
-const fn knob(name: &'static str, pointer: &'static str, form: Form) -> Knob {
-    Knob {
-        name: Cow::Borrowed(name),
-        pointer: Cow::Borrowed(pointer),
-        form,
-    }
-}
-
-const KNOBS: &[Knob] = &[
-    knob("min-replicas", "/spec/minReplicas", Form::Count),
-    knob("max-replicas", "/spec/maxReplicas", Form::Count),
-    knob("scale-target", "/spec/scaleTargetRef", Form::Text(Cow::Borrowed(""))),
-];
-
-/// An HPA is no workload, but it is read and patched like one.
-static TABLE: LazyLock<(Arc<Kind>, Kinds)> = LazyLock::new(|| {
-    let kind = Kind {
-        group: Cow::Borrowed("autoscaling"),
-        version: Cow::Borrowed("v2"),
-        kind: Cow::Borrowed("HorizontalPodAutoscaler"),
-        plural: Cow::Borrowed("horizontalpodautoscalers"),
-        knobs: Cow::Borrowed(KNOBS),
-        by_default: ByDefault::No,
-        readiness: Readiness::None,
-        scale: false,
-        built_in: true,
-    };
-    (Arc::new(kind.clone()), Kinds::with([kind]))
-});
-
-/// The row of HPAs.
-pub fn autoscaler_kind() -> &'static Arc<Kind> {
-    &TABLE.0
-}
+/// What is read of an HPA: less than whoever makes backups of them needs.
+static FIELDS: LazyLock<Kinds> = LazyLock::new(|| Kinds::with([(**hpa::kind()).clone()]));
 
 pub(super) fn rule(request: &Request<'_>, who: &Asker<'_>, bench: &Bench<'_>) -> Ruling {
     let read = |raw: &RawValue| {
-        let object = facts::pruned(TABLE.1.keep(), raw)?;
-        facts::named(request, autoscaler_kind(), &object)
+        let object = facts::pruned(FIELDS.keep(), raw)?;
+        facts::named(request, hpa::kind(), &object)
     };
     let read = |raw: Option<&RawValue>| raw.map(read).transpose();
     let (new, old) = match (read(request.object), read(request.old_object)) {
@@ -137,7 +106,7 @@ fn changed(new: &Workload, old: &Workload, who: &Asker<'_>, bench: &Bench<'_>) -
     let Some(sleeper) = sleeper(old, bench) else {
         return Ruling::pass();
     };
-    let changed: Vec<usize> = (0..KNOBS.len())
+    let changed: Vec<usize> = (0..hpa::kind().knobs.len())
         .filter(|index| value(new, *index) != value(old, *index))
         .collect();
     let stance = scaled::stance(&sleeper.verdict, who);
@@ -175,7 +144,9 @@ fn changed(new: &Workload, old: &Workload, who: &Asker<'_>, bench: &Bench<'_>) -
         }
         (Stance::Rewrite { silent: false }, Phase::Mutate) => {
             for index in changed {
-                let Some(knob) = KNOBS.get(index) else { continue };
+                let Some(knob) = hpa::kind().knobs.get(index) else {
+                    continue;
+                };
                 let asked = value_text(value(new, index));
                 edits.annotations.insert(knob.record_key(), Some(asked));
                 edits.knobs.insert(index, value(old, index).cloned());
@@ -194,10 +165,10 @@ fn value(autoscaler: &Workload, index: usize) -> Option<&Value> {
 /// Records on the HPA that the request would strip.
 fn lost_records(new: &Workload, old: &Workload) -> Edits {
     let mut edits = Edits::default();
-    for knob in KNOBS {
-        let key = knob.record_key();
-        if let (None, Some(record)) = (new.annotation(&key), old.annotation(&key)) {
-            edits.annotations.insert(key, Some(record.to_owned()));
+    let keys = old.annotations.iter().flatten().map(|(key, _)| key.as_ref());
+    for key in keys.filter(|key| is_own_state(key)) {
+        if let (None, Some(record)) = (new.annotation(key), old.annotation(key)) {
+            edits.annotations.insert(key.to_owned(), Some(record.to_owned()));
         }
     }
     edits

@@ -24,7 +24,6 @@ use shared::verdict::{Surroundings, Verdict};
 use shared::workload::{Namespace, ObjectRef, Workload};
 
 pub use asker::{Asker, Stance};
-pub use autoscaler::autoscaler_kind;
 pub use scale::{Remember, is_down, remember_edits};
 
 use crate::review::{Answer, Denial, Request};

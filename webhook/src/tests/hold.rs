@@ -327,6 +327,13 @@ fn rule_e4_the_hpa_of_a_sleeper_is_held_with_it() {
             .outcome,
         Outcome::Passed
     );
+    // What holds it may not be stripped.
+    let capped = changed(&old, |object| {
+        object["metadata"]["annotations"] = json!({DOWN_SINCE: "2026-11-30T23:00:00Z", HELD_REPLICAS: "2"});
+    });
+    let review = update(&capped, &old);
+    let object = patched(&review, &world.mutate(&review));
+    assert_eq!(object["metadata"]["annotations"], capped["metadata"]["annotations"]);
     let metrics = changed(&old, |object| object["spec"]["metrics"] = json!([{"type": "Resource"}]));
     assert_eq!(world.mutate(&update(&old, &metrics)).outcome, Outcome::Passed);
 
