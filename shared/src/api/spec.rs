@@ -374,10 +374,12 @@ pub struct Startup {
     /// At most this many workloads restored and not yet ready at a time. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100_000))]
+    #[schemars(extend("format" = "int64"))]
     pub max_concurrent: Option<u32>,
     /// At most this many workloads restored in a minute. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
+    #[schemars(extend("format" = "int64"))]
     pub per_minute: Option<u32>,
     /// A wave waits until the one before it is ready. Default `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

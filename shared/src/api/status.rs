@@ -55,18 +55,23 @@ pub struct PlannedTransition {
 pub struct WorkloadCounts {
     /// All that belong to the schedule.
     #[serde(default)]
+    #[schemars(extend("format" = "int64"))]
     pub total: u32,
     /// Those that are up.
     #[serde(default)]
+    #[schemars(extend("format" = "int64"))]
     pub up: u32,
     /// Those that are asleep.
     #[serde(default)]
+    #[schemars(extend("format" = "int64"))]
     pub down: u32,
     /// Those that are never touched.
     #[serde(default)]
+    #[schemars(extend("format" = "int64"))]
     pub protected: u32,
     /// Those that could not be brought where they should be.
     #[serde(default)]
+    #[schemars(extend("format" = "int64"))]
     pub failing: u32,
 }
 
