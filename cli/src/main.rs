@@ -9,9 +9,10 @@ mod process;
 mod sources;
 
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use clock::SystemClock;
 use commands::Outcome;
@@ -41,6 +42,12 @@ enum Command {
     Explain(Box<commands::explain::Arguments>),
     /// Print the exact writes that the scheduler would make, now or at another instant
     Plan(commands::plan::Arguments),
+    /// Simulate a time ahead: transitions, and what they save
+    Simulate(commands::simulate::Arguments),
+    /// Look over the installation, and say what is wrong and how to mend it
+    Check(commands::check::Arguments),
+    /// Restore everything and take away what the product wrote
+    Uninstall(commands::uninstall::Arguments),
     /// Put what follows a schedule to sleep now, once
     Shutdown(Box<Options<OfOnePass>>),
     /// Restore what follows a schedule now, once
@@ -70,7 +77,10 @@ fn main() -> ExitCode {
     // The provider has to be there before the first TLS connection, whoever makes it. A second one is refused: the first stays.
     let _ = rustls::crypto::ring::default_provider().install_default();
 
-    let cli = match Cli::try_parse() {
+    let parsed = command()
+        .try_get_matches()
+        .and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version come this way too, and are no failure. Nothing is left to do if the terminal is gone.
@@ -85,6 +95,20 @@ fn main() -> ExitCode {
     commands::finish(run(cli))
 }
 
+/// The commands, under the name by which the program was called: kubectl starts `kubectl-offhours` for `kubectl offhours`.
+fn command() -> clap::Command {
+    let called = std::env::args_os().next().unwrap_or_default();
+    let command = Cli::command();
+    if Path::new(&called)
+        .file_name()
+        .is_some_and(|name| name == commands::reference::PLUGIN)
+    {
+        command.bin_name("kubectl offhours")
+    } else {
+        command
+    }
+}
+
 fn run(cli: Cli) -> anyhow::Result<Outcome> {
     use commands::{by_hand, one_shot, serve};
     let Some(command) = cli.command else {
@@ -93,7 +117,7 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
             return one_shot::run(&Options::default(), None);
         }
         // Nothing is left to do if standard error is gone.
-        let _ = write!(std::io::stderr(), "{}", Cli::command().render_help());
+        let _ = write!(std::io::stderr(), "{}", command().render_help());
         return Ok(Outcome::Usage);
     };
     match command {
@@ -103,6 +127,9 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Status(arguments) => commands::status::run(&arguments, &SystemClock),
         Command::Explain(arguments) => commands::explain::run(&arguments, &SystemClock),
         Command::Plan(arguments) => commands::plan::run(&arguments, &SystemClock),
+        Command::Simulate(arguments) => commands::simulate::run(&arguments, &SystemClock),
+        Command::Check(arguments) => commands::check::run(&arguments, &SystemClock),
+        Command::Uninstall(arguments) => commands::uninstall::run(&arguments),
         Command::Shutdown(options) => one_shot::run(&options, Some(OneShotAction::Shutdown)),
         Command::Startup(options) => one_shot::run(&options, Some(OneShotAction::Startup)),
         Command::Wake(arguments) => by_hand::until(&arguments, Wish::Wake, &SystemClock),

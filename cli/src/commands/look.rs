@@ -113,6 +113,11 @@ impl Look {
         self.observer.snapshot().workload(object)
     }
 
+    /// For a pass.
+    pub fn observer_mut(&mut self) -> &mut Observer {
+        &mut self.observer
+    }
+
     /// What could not be read, for people.
     pub fn blind_spots(&self) -> Vec<String> {
         blind_spots(&self.view)

@@ -2,6 +2,7 @@
 
 pub mod beside;
 pub mod by_hand;
+pub mod check;
 pub mod crd;
 pub mod explain;
 pub mod look;
@@ -9,9 +10,11 @@ pub mod one_shot;
 pub mod plan;
 pub mod reference;
 pub mod serve;
+pub mod simulate;
 pub mod status;
 pub mod timeline;
 pub mod tool;
+pub mod uninstall;
 
 use std::io::Write;
 use std::process::ExitCode;

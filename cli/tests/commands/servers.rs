@@ -160,3 +160,20 @@ fn completion_man_pages_and_reference_are_made_from_the_commands() {
     let commands = stdout(&offhours(&["reference", "cli"], &[], ""));
     assert!(commands.contains("## offhours wake") && !commands.contains("## offhours reference"));
 }
+
+#[test]
+fn under_its_plugin_name_it_speaks_as_kubectl_offhours() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = folder.path().join("kubectl-offhours");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_offhours"), &plugin).unwrap();
+    let output = std::process::Command::new(plugin)
+        .args(["wake", "--help"])
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    assert!(
+        stdout(&output).contains("Usage: kubectl offhours wake"),
+        "{}",
+        stdout(&output)
+    );
+}

@@ -266,6 +266,14 @@ fn ask_beside(
 
 /// In one-shot mode the schedule's workloads are brought to one state, and nothing else is touched.
 fn force(snapshot: &Snapshot, said: &mut Verdict, now: Timestamp) {
+    if snapshot.leaving {
+        if !matches!(said.decided_by, Rule::NeverTouched(_) | Rule::Terminating) {
+            said.state = State::Up;
+            said.since = None;
+            said.until = None;
+        }
+        return;
+    }
     let Some(forced) = &snapshot.forced else { return };
     if said
         .schedule

@@ -80,6 +80,8 @@ pub struct Snapshot {
     pub default_replicas: u64,
     /// The one-shot mode; `None`: the clock decides.
     pub forced: Option<Forced>,
+    /// The product goes away: everything is up, whatever schedules, people and clocks say.
+    pub leaving: bool,
     /// Whether schedules get our finalizer: only what runs on can be trusted to take it off again.
     pub finalizers: bool,
     /// What stands beside workloads.
@@ -121,6 +123,7 @@ impl Snapshot {
             own_namespace: own_namespace.into(),
             default_replicas: 1,
             forced: None,
+            leaving: false,
             finalizers: false,
             beside: Neighbours::default(),
             schedules: Arc::default(),

@@ -10,7 +10,7 @@ use scheduler::act::{Act, ActSettings};
 use scheduler::beside::Beside;
 use scheduler::decide::snapshot::Snapshot;
 use scheduler::engine::{Engine, EngineSettings, Reporter};
-use scheduler::lease::{LeaseRunner, LeaseSettings, lease_client};
+use scheduler::lease::{Leadership, LeaseRunner, LeaseSettings, lease_client};
 use scheduler::observe::Observer;
 use shared::settings::Settings;
 
@@ -31,13 +31,9 @@ pub fn lease_settings(settings: &Settings, namespace: &str, identity: &str) -> L
     }
 }
 
-/// Starts it.
-///
-/// # Errors
-/// If no client for the lease can be made.
-pub fn start(shared: &Shared, company: Beside, tasks: &mut Tasks, registry: &mut Registry) -> anyhow::Result<()> {
-    let settings = &shared.settings;
-    let lease = lease_settings(settings, &shared.own_namespace, &shared.identity);
+/// The election, with its metrics.
+fn elect(shared: &Shared, registry: &mut Registry) -> anyhow::Result<(LeaseRunner, Leadership)> {
+    let lease = lease_settings(&shared.settings, &shared.own_namespace, &shared.identity);
     let client = lease_client(shared.clients.config().clone(), lease.call_timeout)
         .context("failed to make a client for the lease")?;
     let (runner, leadership) = LeaseRunner::new(client, lease, Arc::clone(&shared.clock));
@@ -64,7 +60,16 @@ pub fn start(shared: &Shared, company: Beside, tasks: &mut Tasks, registry: &mut
             ),
         ]
     })));
+    Ok((runner, leadership))
+}
 
+/// Starts it.
+///
+/// # Errors
+/// If no client for the lease can be made.
+pub fn start(shared: &Shared, company: Beside, tasks: &mut Tasks, registry: &mut Registry) -> anyhow::Result<()> {
+    let settings = &shared.settings;
+    let (runner, leadership) = elect(shared, registry)?;
     let (events, event_task) = Events::start(
         shared.clients.calls.clone(),
         Arc::clone(&shared.clock),

@@ -10,11 +10,10 @@ use certs::manager::Manager;
 use certs::settings::{Configurations, Lives, Names, Settings as CertificateSettings, Source};
 use certs::status::Certificates;
 use cluster::events::{EventSettings, EventTask, Events};
-use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::core::v1::Service;
+use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client};
 use prometheus_client::registry::Registry;
 use serde_json::json;
 use shared::rules::{Place, Registration};
@@ -254,28 +253,9 @@ async fn install(shared: &Shared, own_users: &[String], port: u16) -> anyhow::Re
             port,
         };
     }
-    let name = &settings.configuration;
-    let mutating = registration.mutating(&shared.settings.kinds)?;
-    register::<MutatingWebhookConfiguration>(&client, name, &mutating).await?;
-    let validating = registration.validating(&shared.settings.kinds)?;
-    register::<ValidatingWebhookConfiguration>(&client, name, &validating).await?;
-    tracing::info!(configuration = name, "the webhook is registered");
+    webhook::install::install(&client, &registration, &shared.settings.kinds).await?;
+    tracing::info!(configuration = settings.configuration, "the webhook is registered");
     Ok(())
-}
-
-async fn register<K>(client: &Client, name: &str, wanted: &K) -> anyhow::Result<()>
-where
-    K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + serde::Serialize + std::fmt::Debug,
-{
-    let api: Api<K> = Api::all(client.clone());
-    let mut value = serde_json::to_value(wanted).context("failed to write a webhook configuration")?;
-    if let Some(fields) = value.as_object_mut() {
-        fields.insert("apiVersion".to_owned(), json!(K::api_version(&())));
-        fields.insert("kind".to_owned(), json!(K::kind(&())));
-    }
-    apply(&api, name, &value)
-        .await
-        .with_context(|| format!("failed to install {} {name}", K::kind(&())))
 }
 
 /// Server-side apply: what others wrote, such as the CA bundle, stays.

@@ -7,10 +7,13 @@
     reason = "a test that breaks off is a test that fails; clippy sees tests only in functions marked so"
 )]
 
+mod bad_input;
 mod certificates;
 mod fixed_point;
 mod hpa;
 mod leases;
+mod night;
+mod product;
 mod schedules;
 mod view;
 mod webhook;

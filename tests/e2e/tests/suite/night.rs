@@ -1,0 +1,260 @@
+//! The four scenarios by one pass with K8s-OffHours' environment and by the servers, with equal results; then the commands
+//! for people on the same cluster, and the end of it all.
+
+use anyhow::{Context as _, ensure};
+use harness::{SOON, wait_for};
+use serde_json::Value;
+
+use crate::product::{Cluster, schedule};
+
+const NAMESPACES: [&str; 4] = ["shop-dev", "billing-dev", "search-dev", "media-dev"];
+
+const BY_DAY: [&str; 8] = [
+    "collector 1 null",
+    "gallery 2 null",
+    "handbook 1 null",
+    "invoices 3 null",
+    "ledger 1 null",
+    "search-api 2 null",
+    "storefront 2 null",
+    "transcoder 1 null",
+];
+
+const BY_NIGHT: [&str; 8] = [
+    "collector 1 null",
+    "gallery 0 \"2\"",
+    "handbook 1 null",
+    "invoices 0 \"3\"",
+    "ledger 1 null",
+    "search-api 0 \"2\"",
+    "storefront 0 \"2\"",
+    "transcoder 1 null",
+];
+
+/// The environment of K8s-OffHours' two CronJobs.
+fn environment<'e>(action: &'e str, scope: &'e str) -> Vec<(&'e str, &'e str)> {
+    vec![
+        ("SCHEDULE_NAME", "default"),
+        ("SCHEDULE_SCOPE", scope),
+        ("ACTION", action),
+        ("ARGO_ENABLED", "false"),
+        ("OFFHOURS_LOG_FORMAT", "k8s-offhours"),
+    ]
+}
+
+#[tokio::test]
+async fn the_four_scenarios_are_the_same_by_one_pass_and_by_the_servers() -> anyhow::Result<()> {
+    let cluster = Cluster::start("night").await?;
+    for scenario in ["1-namespace", "2-workload", "3-argo-manual", "4-mixed"] {
+        let path = harness::repository().join(format!("manifests/examples/scenarios/{scenario}.yaml"));
+        cluster.plane.apply(&std::fs::read_to_string(path)?).await?;
+    }
+    one_pass(&cluster).await?;
+    cluster.install_crd().await?;
+    let (product, port) = cluster.run().await?;
+    cluster.plane.apply(&schedule("default", "Down")).await?;
+    cluster.become_so(&NAMESPACES, &BY_NIGHT).await?;
+    refused_beside_a_resource(&cluster).await?;
+    commands_by_night(&cluster).await?;
+    metrics(&cluster, port).await?;
+    cluster.plane.apply(&schedule("default", "Up")).await?;
+    cluster.become_so(&NAMESPACES, &BY_DAY).await?;
+    cluster.plane.apply(&schedule("default", "Down")).await?;
+    cluster.become_so(&NAMESPACES, &BY_NIGHT).await?;
+    uninstall(&cluster).await?;
+    let status = product.terminate(SOON).await?;
+    ensure!(status.success(), "{status}: {}", product.log());
+    Ok(())
+}
+
+/// Without the CRD, as K8s-OffHours' users have it.
+async fn one_pass(cluster: &Cluster) -> anyhow::Result<()> {
+    let dry = [environment("shutdown", "namespace"), vec![("DRY_RUN", "true")]].concat();
+    let ended = cluster.offhours(&[], &dry).await?;
+    ensure!(ended.code == 0, "{}", ended.text());
+    ensure!(
+        ended
+            .stdout
+            .contains("[DRYRUN] would down deployment/storefront in shop-dev")
+            && ended.stdout.contains("/spec/replicas: 2 -> 0")
+            && !ended.stdout.contains("ledger"),
+        "{}",
+        ended.text()
+    );
+    ensure!(
+        cluster.deployments(&NAMESPACES).await? == BY_DAY,
+        "a dry run changed something"
+    );
+
+    for scope in ["namespace", "deployment"] {
+        let ended = cluster.offhours(&[], &environment("shutdown", scope)).await?;
+        ensure!(ended.code == 0, "{}", ended.text());
+        ensure!(
+            ended.stdout.contains("[INFO] shutdown of schedule default is done"),
+            "{}",
+            ended.text()
+        );
+    }
+    let seen = cluster.deployments(&NAMESPACES).await?;
+    ensure!(seen == BY_NIGHT, "{seen:?}");
+    // Again is nothing.
+    let again = cluster.offhours(&[], &environment("shutdown", "namespace")).await?;
+    ensure!(
+        again.stdout.contains("0 written, 0 skipped, 0 failed"),
+        "{}",
+        again.text()
+    );
+    // By its own name, too.
+    let ended = cluster
+        .offhours(
+            &["startup", "--schedule-name", "default", "--log-format", "k8s-offhours"],
+            &[],
+        )
+        .await?;
+    ensure!(ended.code == 0, "{}", ended.text());
+    let ended = cluster.offhours(&[], &environment("startup", "deployment")).await?;
+    ensure!(ended.code == 0, "{}", ended.text());
+    let seen = cluster.deployments(&NAMESPACES).await?;
+    ensure!(seen == BY_DAY, "{seen:?}");
+    Ok(())
+}
+
+async fn refused_beside_a_resource(cluster: &Cluster) -> anyhow::Result<()> {
+    let ended = cluster.offhours(&[], &environment("startup", "namespace")).await?;
+    ensure!(ended.code == 1, "rule G2: {}", ended.text());
+    ensure!(
+        ended.text().contains("is an OffHoursSchedule of this cluster") && ended.text().contains("offhours wake"),
+        "{}",
+        ended.text()
+    );
+    Ok(())
+}
+
+async fn json(cluster: &Cluster, arguments: &[&str]) -> anyhow::Result<Value> {
+    let ended = cluster.offhours(&[arguments, &["-o", "json"]].concat(), &[]).await?;
+    ensure!(ended.code == 0, "{arguments:?}: {}", ended.text());
+    ended.json().with_context(|| format!("{arguments:?}"))
+}
+
+async fn commands_by_night(cluster: &Cluster) -> anyhow::Result<()> {
+    let status = json(cluster, &["status"]).await?;
+    ensure!(
+        status["schedules"][0]["state"] == "Down" && status["schedules"][0]["down"] == 4,
+        "{status}"
+    );
+    ensure!(
+        status["asleep"].as_array().is_some_and(|all| all.len() == 4),
+        "{status}"
+    );
+    let explained = json(cluster, &["explain", "deployment/invoices", "-n", "billing-dev"]).await?;
+    ensure!(
+        explained["state"] == "Down" && explained["asleep"] == true && explained["knobs"][0]["record"] == "3",
+        "{explained}"
+    );
+    let protected = json(cluster, &["explain", "deploy/ledger", "-n", "shop-dev"]).await?;
+    ensure!(protected["decidedBy"] == "protected on the workload", "{protected}");
+    let plan = json(cluster, &["plan"]).await?;
+    ensure!(plan["writes"] == serde_json::json!([]), "{plan}");
+
+    // A person wakes one, and it is up while the others sleep.
+    let ended = cluster
+        .offhours(
+            &["wake", "deployment/gallery", "-n", "media-dev", "--for", "2h", "--wait"],
+            &[],
+        )
+        .await?;
+    ensure!(ended.code == 0, "{}", ended.text());
+    let seen = cluster.deployments(&["media-dev"]).await?;
+    ensure!(seen == ["gallery 2 null", "transcoder 1 null"], "{seen:?}");
+    let awake = json(cluster, &["explain", "deployment/gallery", "-n", "media-dev"]).await?;
+    ensure!(
+        awake["state"] == "Up" && awake["decidedBy"] == "awake-until on the workload",
+        "{awake}"
+    );
+    // What is planned for the end of the wake is that it sleeps again.
+    let until = awake["until"].as_str().context("a wake has an end")?;
+    ensure!(
+        awake["next"].as_str().is_some_and(|next| next.ends_with(": down")),
+        "{until}: {awake}"
+    );
+    let ended = cluster
+        .offhours(&["sleep", "deployment/gallery", "-n", "media-dev", "--wait"], &[])
+        .await?;
+    ensure!(ended.code == 0, "{}", ended.text());
+    cluster
+        .plane
+        .kubectl(&[
+            "annotate",
+            "deployment",
+            "gallery",
+            "-n",
+            "media-dev",
+            "offhours.platform.io/asleep-until-",
+        ])?
+        .ok()
+        .await?;
+    cluster.become_so(&NAMESPACES, &BY_NIGHT).await?;
+
+    let simulated = json(cluster, &["simulate"]).await?;
+    // Nine replicas, 168 hours, all of them down.
+    ensure!(simulated["total"]["replicaHours"] == 9.0 * 168.0, "{simulated}");
+    let checked = cluster.offhours(&["check"], &[]).await?;
+    ensure!(checked.code == 0, "{}", checked.text());
+    let missing = cluster
+        .offhours(&["wake", "deployment/nobody", "-n", "shop-dev"], &[])
+        .await?;
+    ensure!(
+        missing.code == 1 && missing.text().contains("there is no deployment \"nobody\""),
+        "{}",
+        missing.text()
+    );
+    Ok(())
+}
+
+async fn metrics(cluster: &Cluster, port: u16) -> anyhow::Result<()> {
+    let (status, text) = cluster.probe(port, "/metrics").await?;
+    ensure!(status == 200, "{text}");
+    for series in [
+        "offhours_build_info{",
+        "offhours_leader 1",
+        "offhours_writes_total{purpose=\"down\",result=\"done\"}",
+        "offhours_rulings_total{",
+        "offhours_certificate_expiry_seconds ",
+        "offhours_watched_objects{resource=\"deployments.apps\"}",
+    ] {
+        ensure!(text.contains(series), "{series}:\n{text}");
+    }
+    Ok(())
+}
+
+async fn uninstall(cluster: &Cluster) -> anyhow::Result<()> {
+    let environment = [
+        ("OFFHOURS_LEASE_DURATION", "3s"),
+        ("OFFHOURS_LEASE_RENEW_DEADLINE", "2500ms"),
+        ("OFFHOURS_LEASE_RETRY_PERIOD", "200ms"),
+        ("OFFHOURS_LEASE_CALL_TIMEOUT", "1s"),
+        ("OFFHOURS_WRITE_TIMEOUT", "1s"),
+    ];
+    let ended = cluster.offhours(&["uninstall", "-o", "json"], &environment).await?;
+    ensure!(ended.code == 0, "{}", ended.text());
+    let done = ended.json()?;
+    ensure!(done["webhookConfigurations"] == 2 && done["restored"] == 4, "{done}");
+    let seen = cluster.deployments(&NAMESPACES).await?;
+    ensure!(seen == BY_DAY, "{seen:?}");
+    for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
+        let left = cluster.plane.kubectl(&["get", kind, "-o", "name"])?.ok().await?;
+        ensure!(left.stdout.is_empty(), "{}", left.stdout);
+    }
+    // The server that still runs is a follower again by now, or leads again: deleting the schedule must work either way.
+    cluster
+        .plane
+        .kubectl(&["delete", "offhoursschedule", "default", "--timeout=20s"])?
+        .ok()
+        .await?;
+    wait_for("everything to stay up", SOON, || async {
+        let seen = cluster.deployments(&NAMESPACES).await?;
+        ensure!(seen == BY_DAY, "{seen:?}");
+        Ok(())
+    })
+    .await
+}
