@@ -68,7 +68,7 @@ impl<T: Facts> Source for Store<T> {
 type WorkloadStores = HashMap<(Arc<str>, Arc<str>), (Arc<Kind>, Arc<Store<Workload>>)>;
 
 /// Takes in an object as the API server answered it.
-pub(crate) type TakeAnswer = Arc<dyn Fn(&[u8]) -> Result<(), String> + Send + Sync>;
+pub type TakeAnswer = Arc<dyn Fn(&[u8]) -> Result<(), String> + Send + Sync>;
 
 struct Taker {
     group: Arc<str>,
@@ -313,7 +313,7 @@ impl View {
     }
 
     /// Makes answers about objects of a kind known to those who follow it.
-    pub(crate) fn add_taker(&self, group: &str, kind: &str, namespace: Option<&str>, take: TakeAnswer) {
+    pub fn add_taker(&self, group: &str, kind: &str, namespace: Option<&str>, take: TakeAnswer) {
         let taker = Taker {
             group: Arc::from(group),
             kind: Arc::from(kind),

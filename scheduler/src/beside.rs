@@ -166,12 +166,19 @@ impl Beside {
             let read = Arc::new(move |object: &Value| FluxObject::read(&row, object));
             follower.follow(spec(kind, flux::keep(), read))
         });
+        let by_api = following == Following::ArgoByApi;
+        let applications = applications.or_else(|| by_api.then(|| told_of(follower)));
         Self {
             states,
             applications,
-            by_api: following == Following::ArgoByApi,
+            by_api,
             flux: flux.collect(),
         }
+    }
+
+    /// The Applications.
+    pub fn applications(&self) -> Option<&Arc<Store<Application>>> {
+        self.applications.as_ref()
     }
 
     /// Takes in one object. False if it is none of these.
@@ -260,8 +267,8 @@ impl Beside {
             |store| sight(&store.state()),
         );
         match &self.applications {
+            _ if self.by_api => {}
             Some(store) => beside.argo_sight = sight(&store.state()),
-            None if self.by_api => {}
             None => beside.argo_sight = Err(Arc::from("Applications are not followed")),
         }
         let flux = self.flux.iter().map(|store| sight(&store.state()));
@@ -271,6 +278,29 @@ impl Beside {
             flux.collect::<Result<Vec<()>, _>>().map(drop)
         };
     }
+}
+
+/// A store that no reflector fills: the HTTP API tells.
+fn told_of(follower: &Follower) -> Arc<Store<Application>> {
+    let (kind, view) = (argo::kind(), follower.view());
+    let store = Arc::new(Store::new(
+        &kind.group,
+        &kind.kind,
+        &kind.plural,
+        Arc::clone(view.changes()),
+    ));
+    let told = Arc::clone(&store);
+    view.add_taker(
+        &kind.group,
+        &kind.kind,
+        None,
+        Arc::new(move |json: &[u8]| {
+            let object: Value = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+            told.apply_answer(Application::read(&object)?);
+            Ok(())
+        }),
+    );
+    store
 }
 
 fn sight(state: &SourceState) -> Sight {

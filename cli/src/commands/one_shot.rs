@@ -116,6 +116,10 @@ async fn one_pass(settings: &Settings, one_shot: &OneShot) -> Result<Outcome, Re
         },
     });
     beside::configure(settings, &mut snapshot);
+    let told = company.applications().cloned();
+    let feed = beside::argo_by_api(settings, name, &view, told, &mut snapshot)
+        .await
+        .map_err(Refused::Failed)?;
     let mut observer = Observer::new(Arc::clone(&view), source, snapshot).with(company);
     if settings.dry_run {
         let _ = observer.refresh();
@@ -139,6 +143,9 @@ async fn one_pass(settings: &Settings, one_shot: &OneShot) -> Result<Outcome, Re
             dry_run: false,
         },
     );
+    if let Some(feed) = &feed {
+        act = act.with_argo(feed.api.clone());
+    }
     let summary = pass(&view, &mut observer, &mut act, &*clock, false, LIMIT).await;
     drop(act);
     drop(event_task);

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use cluster::call::CallError;
 
+use crate::argo::ArgoError;
+
 /// How an action ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
@@ -87,5 +89,28 @@ pub(super) fn of(what: &str, error: &CallError) -> Ended {
         reason,
         message,
         retry_after,
+    }
+}
+
+/// What a failed call of Argo CD's API means.
+pub(super) fn of_argo(what: &str, error: &ArgoError) -> Ended {
+    let message = format!("failed to {what}: {error}");
+    let reason = match error {
+        // A test of the patch that failed is told no other way.
+        ArgoError::Refused {
+            status: 500, code: 2, ..
+        } => return Ended::Conflict { message },
+        ArgoError::Refused { status: 403 | 404, .. } => "Forbidden",
+        ArgoError::Refused { status: 429, .. } => "TooManyRequests",
+        ArgoError::Refused { status, .. } if *status >= 500 => "ServerError",
+        ArgoError::Refused { .. } => "Invalid",
+        ArgoError::TokenExpired(_) | ArgoError::ReadToken { .. } => "Unauthorized",
+        ArgoError::Unreachable { .. } => "ConnectionFailed",
+        ArgoError::NothingListed | ArgoError::Unreadable(_) | ArgoError::MakeClient { .. } => "Unreadable",
+    };
+    Ended::Failed {
+        reason,
+        message,
+        retry_after: None,
     }
 }

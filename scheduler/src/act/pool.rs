@@ -23,12 +23,13 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use crate::{
+    argo::{self, ArgoApi},
     decide::action::{Action, Request, Target},
     lease::{Leadership, PermitError},
 };
 
 use super::{
-    outcome::{Ended, NotSent, of},
+    outcome::{Ended, NotSent, of, of_argo},
     request::{build, resource, verb},
     stats::ActStats,
 };
@@ -70,6 +71,8 @@ struct Inner {
     view: Arc<View>,
     events: Option<Events>,
     settings: ActSettings,
+    /// Applications are reached by this instead of the cluster.
+    argo: Option<ArgoApi>,
     stats: Arc<ActStats>,
     /// When the next write may begin, where their rate is bounded.
     next: Mutex<Instant>,
@@ -106,6 +109,7 @@ impl Act {
             view,
             events,
             settings,
+            argo: None,
             stats: Arc::default(),
             next: Mutex::new(Instant::now()),
             complained: Mutex::default(),
@@ -120,6 +124,15 @@ impl Act {
             since_halved: 0,
             stopping: false,
         }
+    }
+
+    /// Writes Applications by Argo CD's HTTP API. To be called before anything is carried out.
+    #[must_use]
+    pub fn with_argo(mut self, argo: ArgoApi) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.argo = Some(argo);
+        }
+        self
     }
 
     /// The counters.
@@ -277,6 +290,12 @@ impl Inner {
     /// Sends one request with a permit of the lease.
     async fn send(&self, target: &Target, request: &Request) -> Result<bytes::Bytes, Ended> {
         let what = format!("{} {} {}", verb(request), resource(target), place(&target.object));
+        if let (Some(argo), Request::Patch { body, .. }, argo::GROUP) = (&self.argo, request, &*target.object.group) {
+            return argo
+                .patch(&target.object, body)
+                .await
+                .map_err(|error| of_argo(&what, &error));
+        }
         let built = build(target, request).map_err(|error| Ended::Failed {
             reason: "Invalid",
             message: format!("failed to {what}: {error}"),

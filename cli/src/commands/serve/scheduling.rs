@@ -31,6 +31,19 @@ pub fn lease_settings(settings: &Settings, namespace: &str, identity: &str) -> L
     }
 }
 
+/// A snapshot of nothing yet, with what the settings say.
+fn snapshot(shared: &Shared) -> Snapshot {
+    let settings = &shared.settings;
+    let mut snapshot = Snapshot::new(Arc::new(settings.kinds.clone()), shared.own_namespace.clone());
+    snapshot.default_replicas = u64::from(settings.default_startup_replicas);
+    snapshot.finalizers = true;
+    beside::configure(settings, &mut snapshot);
+    // Somebody wrote the list on the namespace: that is reason enough to heed it.
+    snapshot.beside.applications.discovery.manual = true;
+    snapshot.beside.webhook = settings.webhook.address.is_some();
+    snapshot
+}
+
 /// The election, with its metrics.
 fn elect(shared: &Shared, registry: &mut Registry) -> anyhow::Result<(LeaseRunner, Leadership)> {
     let lease = lease_settings(&shared.settings, &shared.own_namespace, &shared.identity);
@@ -103,13 +116,7 @@ pub fn start(shared: &Shared, company: Beside, tasks: &mut Tasks, registry: &mut
             values,
         )]
     })));
-    let mut snapshot = Snapshot::new(Arc::new(settings.kinds.clone()), shared.own_namespace.clone());
-    snapshot.default_replicas = u64::from(settings.default_startup_replicas);
-    snapshot.finalizers = true;
-    beside::configure(settings, &mut snapshot);
-    // Somebody wrote the list on the namespace: that is reason enough to heed it.
-    snapshot.beside.applications.discovery.manual = true;
-    snapshot.beside.webhook = settings.webhook.address.is_some();
+    let snapshot = snapshot(shared);
     let observer = Observer::new(Arc::clone(&shared.view), Arc::clone(&shared.schedules), snapshot);
     let observer = observer.with(company);
     let reporter = Reporter::new(
