@@ -1,5 +1,4 @@
-//! Whole nights beside the real HPA controller, driven by numbers that the test chooses; and beside Argo CD and Flux objects on
-//! the real API server, with stand-ins for their controllers.
+//! Whole nights beside the real HPA controller, driven by numbers that the test chooses.
 
 use std::{sync::Arc, time::Duration};
 
@@ -40,17 +39,21 @@ impl Clock for RealClock {
 }
 
 /// A namespace under a schedule of its own, and our own namespace for backups.
-struct Night {
+pub struct Night {
     plane: &'static ControlPlane,
     schedule: String,
-    namespace: String,
+    pub namespace: String,
     own: String,
     spec: OffHoursScheduleSpec,
 }
 
 impl Night {
     async fn new(spec: Value) -> anyhow::Result<Self> {
-        let plane = ControlPlane::shared().await?;
+        Self::on(ControlPlane::shared().await?, spec).await
+    }
+
+    /// On a control plane of one's own.
+    pub async fn on(plane: &'static ControlPlane, spec: Value) -> anyhow::Result<Self> {
         let schedule = plane.unique_name("night");
         let labels = [("offhours.platform.io/schedule", schedule.as_str())];
         let mut whole = json!({"timeZone": "UTC", "uptime": ["Mon-Fri 08:00-20:00"]});
@@ -67,7 +70,7 @@ impl Night {
     }
 
     /// One pass, as of the one-shot commands: by a process that knows nothing of the one before.
-    async fn bring(&self, state: State) -> anyhow::Result<Summary> {
+    pub async fn bring(&self, state: State) -> anyhow::Result<Summary> {
         let follower = follow(
             self.plane,
             &Identity::admin(),
@@ -101,13 +104,13 @@ impl Night {
         Ok(summary)
     }
 
-    async fn apply(&self, yaml: &str) -> anyhow::Result<()> {
+    pub async fn apply(&self, yaml: &str) -> anyhow::Result<()> {
         let apply = self.plane.kubectl(&["apply", "-n", &self.namespace, "-f", "-"])?;
         apply.stdin(yaml.to_owned()).ok().await?;
         Ok(())
     }
 
-    async fn replicas(&self, name: &str) -> anyhow::Result<i32> {
+    pub async fn replicas(&self, name: &str) -> anyhow::Result<i32> {
         let deployments: Api<Deployment> = Api::namespaced(self.plane.admin().await?, &self.namespace);
         let spec = deployments.get(name).await?.spec;
         spec.and_then(|spec| spec.replicas).context("no replicas")
@@ -142,7 +145,7 @@ impl Night {
         .await
     }
 
-    async fn backups(&self) -> anyhow::Result<usize> {
+    pub async fn backups(&self) -> anyhow::Result<usize> {
         let maps: Api<ConfigMap> = Api::namespaced(self.plane.admin().await?, &self.own);
         let ours = ListParams::default().labels("offhours.platform.io/type");
         Ok(maps.list(&ours).await?.items.len())

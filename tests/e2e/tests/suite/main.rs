@@ -10,6 +10,7 @@
 mod bad_input;
 mod certificates;
 mod fixed_point;
+mod gitops;
 mod hpa;
 mod leases;
 mod night;
