@@ -59,14 +59,7 @@ async fn plane(name: &str, definitions: &[String]) -> anyhow::Result<&'static Co
     Ok(plane)
 }
 
-async fn objects(
-    client: &Client,
-    night: &Night,
-    group: &str,
-    version: &str,
-    kind: &str,
-    plural: &str,
-) -> Api<DynamicObject> {
+fn objects(client: &Client, night: &Night, group: &str, version: &str, kind: &str, plural: &str) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk(group, version, kind);
     Api::namespaced_with(
         client.clone(),
@@ -141,8 +134,7 @@ async fn a_night_under_argo_cd(old: bool) -> anyhow::Result<()> {
         "v1alpha1",
         "Application",
         "applications",
-    )
-    .await;
+    );
     let looks = Arc::new(AtomicU32::new(0));
     let place = night.namespace.clone();
     let healer = tokio::spawn(self_heal(applications.clone(), client, place, 3, Arc::clone(&looks)));
