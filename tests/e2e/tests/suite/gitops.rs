@@ -136,8 +136,14 @@ async fn a_night_under_argo_cd(old: bool) -> anyhow::Result<()> {
         "applications",
     );
     let looks = Arc::new(AtomicU32::new(0));
-    let place = night.namespace.clone();
-    let healer = tokio::spawn(self_heal(applications.clone(), client, place, 3, Arc::clone(&looks)));
+    let namespace = night.namespace.clone();
+    let healer = tokio::spawn(self_heal(
+        applications.clone(),
+        client,
+        namespace,
+        3,
+        Arc::clone(&looks),
+    ));
 
     night.bring(State::Down).await?;
     let paused = applications.get("shop").await?.data["spec"]["syncPolicy"].clone();
@@ -156,11 +162,7 @@ async fn a_night_under_argo_cd(old: bool) -> anyhow::Result<()> {
     night.bring(State::Up).await?;
     ensure!(night.replicas("web").await? == 3);
     let shop = applications.get("shop").await?;
-    ensure!(
-        shop.data["spec"]["syncPolicy"].to_string() == policy.to_string(),
-        "{}",
-        shop.data
-    );
+    ensure!(shop.data["spec"]["syncPolicy"] == policy, "{}", shop.data);
     let left = shop.metadata.annotations.unwrap_or_default();
     ensure!(!left.keys().any(|key| key.starts_with("offhours.")), "{left:?}");
     ensure!(night.backups().await? == 0);
@@ -192,8 +194,8 @@ async fn flux_and_keda_objects_sleep_and_wake_exactly_as_they_were() -> anyhow::
     night.apply(&deployment("queue", 2)).await?;
     // What kustomize-controller writes on all that it applies.
     let name = "kustomize.toolkit.fluxcd.io/name=shop";
-    let place = format!("kustomize.toolkit.fluxcd.io/namespace={}", night.namespace);
-    let label = ["label", "deployment", "web", name, &place, "-n", &night.namespace];
+    let owner_place = format!("kustomize.toolkit.fluxcd.io/namespace={}", night.namespace);
+    let label = ["label", "deployment", "web", name, &owner_place, "-n", &night.namespace];
     plane.kubectl(&label)?.ok().await?;
     add(
         &night,
