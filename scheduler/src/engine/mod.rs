@@ -11,14 +11,17 @@ use cluster::events::{Events, Remark};
 use cluster::view::View;
 use jiff::{SignedDuration, Timestamp};
 use shared::clock::Clock;
+use shared::kinds::Kind;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info};
 
 use crate::act::{Act, Answer, Ended};
+use crate::argo;
 use crate::decide::decider::Decider;
 use crate::decide::memory::Outcome;
 use crate::decide::snapshot::Dirty;
+use crate::flux;
 use crate::lease::{LeaderState, Leadership};
 use crate::observe::Observer;
 use journal::Journal;
@@ -202,7 +205,11 @@ impl Engine {
         };
         for remark in remarks {
             let kinds = &self.observer.snapshot().kinds;
-            let Some(kind) = kinds.by_kind(&remark.object.group, &remark.object.kind) else {
+            let (group, kind) = (&remark.object.group, &remark.object.kind);
+            // Argo CD shows nobody our warnings, so they are Events on its Applications; the same on Flux' objects.
+            let beside = flux::kinds().iter().chain([argo::kind()]);
+            let named = |row: &&Arc<Kind>| row.group == **group && row.kind == **kind;
+            let Some(kind) = kinds.by_kind(group, kind).or_else(|| beside.into_iter().find(named)) else {
                 continue;
             };
             events.tell(Remark {
