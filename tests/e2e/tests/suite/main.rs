@@ -16,6 +16,7 @@ mod leases;
 mod night;
 mod product;
 mod schedules;
+mod sleeping;
 mod view;
 mod webhook;
 mod writes;
