@@ -16,6 +16,10 @@ ifneq ($(strip $(KUBE_VERSION)),)
 export KUBE_VERSION
 endif
 
+# One binary for demo, tests and drift check, so that none of them builds another while it runs.
+TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+export OFFHOURS_BIN ?= $(TARGET)/debug/offhours
+
 .PHONY: help
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1	\2/' | expand -t 18
@@ -25,12 +29,12 @@ controlplane: ## build etcd, Kubernetes and kwok once per machine (about 8 minut
 	@tests/controlplane/build.sh controlplane
 
 .PHONY: build
-build: ## build the offhours binary
-	$(CARGO) build --bin offhours
+build: ## build the programs
+	$(CARGO) build --workspace --bins
 
 .PHONY: demo
 demo: controlplane build ## a namespace falls asleep, is held, and comes back (KEEP=1 leaves it running)
-	@KEEP=$(KEEP) $(CARGO) run -q -p e2e --bin demo
+	@KEEP=$(KEEP) $(TARGET)/debug/demo
 
 .PHONY: fmt-check
 fmt-check: ## formatting
@@ -49,14 +53,14 @@ drift: build ## generated files are what the code generates (DRIFT=write writes 
 	@.ci/drift
 
 .PHONY: test
-test: controlplane build ## unit, property and end-to-end tests (12 minutes at most, warm)
+test: controlplane ## unit, property and end-to-end tests (12 minutes at most, warm)
 	$(CARGO) test --workspace
 	@echo "SKIPPED the long suites: they are in make test-long"
 
-# Two runs, because what is ignored for its length is ignored in both.
+# OFFHOURS_TEST_LONG=1 makes the sampled suites whole.
 .PHONY: test-long
-test-long: controlplane build ## what is too long for make test: exhaustive suites, and the other Kubernetes version
-	$(CARGO) test --workspace -- --ignored
+test-long: controlplane ## what is too long for make test: exhaustive suites, and the other Kubernetes version
+	OFFHOURS_TEST_LONG=1 $(CARGO) test --workspace
 	@tests/controlplane/other-versions.sh | while read -r version; do \
 	  echo "== Kubernetes $$version"; \
 	  KUBE_VERSION=$$version tests/controlplane/build.sh controlplane; \
