@@ -6,6 +6,7 @@ use harness::{SOON, wait_for};
 use serde_json::Value;
 
 use crate::product::{Cluster, schedule};
+use crate::schedules::wrong_examples_are_refused;
 
 const NAMESPACES: [&str; 4] = ["shop-dev", "billing-dev", "search-dev", "media-dev"];
 
@@ -55,6 +56,7 @@ async fn the_four_scenarios_are_the_same_by_one_pass_and_by_the_servers() -> any
     cluster.plane.apply(&schedule("default", "Down")).await?;
     cluster.become_so(&NAMESPACES, &BY_NIGHT).await?;
     refused_beside_a_resource(&cluster).await?;
+    wrong_examples_are_refused(&cluster.plane).await?;
     commands_by_night(&cluster).await?;
     metrics(&cluster, port).await?;
     cluster.plane.apply(&schedule("default", "Up")).await?;

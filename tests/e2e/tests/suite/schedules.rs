@@ -56,6 +56,41 @@ fn examples(folder: &str) -> Vec<PathBuf> {
     files
 }
 
+/// Path and message of the first error that `offhours timeline` prints for a file.
+fn what_timeline_says(path: &str) -> anyhow::Result<(String, String)> {
+    let shown = Command::new(offhours_binary()?)
+        .args(["timeline", "-o", "json", "-f", path])
+        .output()?;
+    ensure!(shown.status.code() == Some(2), "{path}: exit {:?}", shown.status.code());
+    let shown: Value = serde_json::from_slice(&shown.stdout)?;
+    let error = &shown["errors"][0];
+    let text = |field: &str| {
+        error[field]
+            .as_str()
+            .map(str::to_owned)
+            .with_context(|| format!("no {field}"))
+    };
+    Ok((text("path")?, text("message")?))
+}
+
+/// With the product's webhook at work, every wrong example is refused with what `offhours timeline` says about it.
+pub async fn wrong_examples_are_refused(plane: &ControlPlane) -> anyhow::Result<()> {
+    for file in examples("wrong") {
+        let path = file.to_str().context("a path that is no text")?;
+        let (_, message) = what_timeline_says(path)?;
+        let applied = plane
+            .kubectl(&["apply", "--dry-run=server", "-f", path])?
+            .fails()
+            .await?;
+        ensure!(
+            applied.stderr.contains(&message),
+            "{path}: {message:?} is not in {}",
+            applied.stderr
+        );
+    }
+    Ok(())
+}
+
 /// Wrong examples that only the webhook's rule can refuse: what is wrong is inside a text that the API server cannot read.
 const LEFT_TO_THE_WEBHOOK: &[&str] = &[
     "cron-hour-24.yaml",
@@ -75,12 +110,7 @@ async fn wrong_examples_are_refused_with_the_message_of_the_timeline_command() -
     let mut left = Vec::new();
     for file in files {
         let path = file.to_str().context("a path that is no text")?;
-        let shown = Command::new(offhours_binary()?)
-            .args(["timeline", "-o", "json", "-f", path])
-            .output()?;
-        ensure!(shown.status.code() == Some(2), "{path}: exit {:?}", shown.status.code());
-        let shown: Value = serde_json::from_slice(&shown.stdout)?;
-        let message = shown["errors"][0]["message"].as_str().context("no message")?.to_owned();
+        let (place, message) = what_timeline_says(path)?;
 
         let applied = plane
             .kubectl(&["apply", "--dry-run=server", "-f", path])?
@@ -89,7 +119,7 @@ async fn wrong_examples_are_refused_with_the_message_of_the_timeline_command() -
         if applied.stderr.contains(&message) {
             continue;
         }
-        let answer = shared::messages::schedule_invalid("x", &[format!("{}: {message}", shown["errors"][0]["path"])]);
+        let answer = shared::messages::schedule_invalid("x", &[format!("{place}: {message}")]);
         ensure!(
             answer.contains(&message),
             "{path}: the webhook would say {answer:?} instead of {message:?}"

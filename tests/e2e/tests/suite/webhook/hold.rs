@@ -299,6 +299,11 @@ async fn rule_e9_requests_that_change_nothing_of_ours_are_never_sent() -> anyhow
     Ok(())
 }
 
+/// Kubernetes' own controllers run under accounts of kube-system, the nodes' and pods' stand-in under its own name.
+fn is_controller(user: &str) -> bool {
+    user.starts_with("system:serviceaccount:kube-system:") || user.contains("kwok")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn case_5_13_a_server_dry_run_answers_alike_and_writes_nothing() -> anyhow::Result<()> {
     let stage = Stage::shared().await?;
@@ -326,9 +331,11 @@ async fn case_5_13_a_server_dry_run_answers_alike_and_writes_nothing() -> anyhow
         .feed(&namespace, &["diff", "-f", "-"], &deployment("web", 0))
         .await
         .ok();
-    let writes = audit
+    let mut writes = audit
         .requests(&AuditQuery::new().since(mark).namespace(&namespace).writes())
         .await?;
+    // The controllers may still be at work on what fell asleep.
+    writes.retain(|request| !request.user.starts_with("system:kube-") && !is_controller(&request.user));
     ensure!(
         writes.is_empty(),
         "{:?}",
