@@ -110,7 +110,7 @@ async fn wrong_examples_are_refused_with_the_message_of_the_timeline_command() -
     let mut left = Vec::new();
     for file in files {
         let path = file.to_str().context("a path that is no text")?;
-        let (place, message) = what_timeline_says(path)?;
+        let (field, message) = what_timeline_says(path)?;
 
         let applied = plane
             .kubectl(&["apply", "--dry-run=server", "-f", path])?
@@ -119,7 +119,7 @@ async fn wrong_examples_are_refused_with_the_message_of_the_timeline_command() -
         if applied.stderr.contains(&message) {
             continue;
         }
-        let answer = shared::messages::schedule_invalid("x", &[format!("{place}: {message}")]);
+        let answer = shared::messages::schedule_invalid("x", &[format!("{field}: {message}")]);
         ensure!(
             answer.contains(&message),
             "{path}: the webhook would say {answer:?} instead of {message:?}"
