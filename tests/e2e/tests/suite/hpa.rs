@@ -232,11 +232,6 @@ async fn keep_lets_the_autoscaler_stand_still_and_take_over_again() -> anyhow::R
 }
 
 #[tokio::test]
-async fn a_partial_sleep_is_not_fought_by_the_autoscaler() -> anyhow::Result<()> {
-    a_night_beside_the_real_controller(HpaMode::Keep, 1).await
-}
-
-#[tokio::test]
 async fn min_zero_asks_the_api_server_and_heeds_a_refusal() -> anyhow::Result<()> {
     // A minimum of 0 needs an Object or External metric, whatever the version: this HPA has none.
     a_night_beside_the_real_controller(HpaMode::MinZero, 0).await
