@@ -66,9 +66,12 @@ pub(super) fn effective(new: &Workload, old: &Record, down: DownReplicas) -> Rec
 
 /// Replicas to hold under this record.
 pub(super) fn wanted(record: &Record, down: DownReplicas) -> u64 {
-    record
-        .replicas()
-        .map_or(record.held_replicas, |count| down.of(count).min(count))
+    // Kubernetes takes 1 where the field was absent: holding more would raise it.
+    let was = match record.entries.first() {
+        Some(Entry::Was(None)) => Some(1),
+        _ => record.replicas(),
+    };
+    was.map_or(record.held_replicas, |count| down.of(count).min(count))
 }
 
 /// Whether an object carries a record of ours and is where that record holds it: the output of an earlier call.
