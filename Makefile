@@ -54,10 +54,10 @@ drift: build ## generated files are what the code generates (DRIFT=write writes 
 
 .PHONY: test
 test: controlplane ## unit, property and end-to-end tests (12 minutes at most, warm)
-	$(CARGO) test --workspace
+	PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED-2026} $(CARGO) test --workspace
 	@echo "SKIPPED the long suites: they are in make test-long"
 
-# OFFHOURS_TEST_LONG=1 makes the sampled suites whole.
+# OFFHOURS_TEST_LONG=1 makes the sampled suites whole; properties get other inputs at each run.
 .PHONY: test-long
 test-long: controlplane ## what is too long for make test: exhaustive suites, and the other Kubernetes version
 	OFFHOURS_TEST_LONG=1 $(CARGO) test --workspace
@@ -66,6 +66,10 @@ test-long: controlplane ## what is too long for make test: exhaustive suites, an
 	  KUBE_VERSION=$$version tests/controlplane/build.sh controlplane; \
 	  KUBE_VERSION=$$version $(CARGO) test -p harness -p e2e </dev/null; \
 	done
+
+.PHONY: fuzz
+fuzz: ## fuzz the parsers of schedules for FUZZ_SECONDS (needs a nightly compiler)
+	@.ci/fuzz
 
 .PHONY: bench-schedule
 bench-schedule: ## cost of questions to a schedule, beside croner

@@ -378,6 +378,8 @@ impl Case<'_> {
             let (was, is) = (value(old), value(&self.object));
             let woken = match &knob.form {
                 Form::Guard { from, .. } => was != is && is.as_ref().and_then(Value::as_str) == Some(from.as_ref()),
+                // Kubernetes takes 1 where the first count is absent: putting back more would raise it.
+                Form::Count if index == 0 && is.is_none() && record.held_replicas >= 1 => false,
                 form => {
                     records::is_down(form, was.as_ref(), old_record.held_replicas)
                         && !records::is_down(form, is.as_ref(), record.held_replicas)
