@@ -7,7 +7,7 @@ use shared::annotations::ASLEEP;
 use shared::kinds::{Form, Kind, value_text};
 use shared::messages::{self, Memory, Night, Subject};
 use shared::patch::{self, Edits, Preconditions};
-use shared::record::{self as records, Entry, Plan, Record};
+use shared::record::{self as records, Entry, Plan, Record, count};
 use shared::schedule::State;
 use shared::verdict::{Rule, Verdict, scaled_by};
 use shared::workload::Workload;
@@ -410,9 +410,14 @@ impl Case<'_> {
             // An autoscaler's numbers are never recorded: the knobs go back to what they were.
             (None, true) => {
                 let mut edits = Edits::default();
-                for index in &indexes {
+                for (index, held) in &raise.moves {
                     let was = old.knobs.get(*index).and_then(|reading| reading.value.clone());
-                    edits.knobs.insert(*index, was);
+                    // A count that is absent now is 1, and what it was may be more: that would raise it.
+                    let more = match (was.as_ref().and_then(count), count(held)) {
+                        (Some(was), Some(held)) => was > held,
+                        _ => false,
+                    };
+                    edits.knobs.insert(*index, if more { Some(held.clone()) } else { was });
                 }
                 edits
             }

@@ -508,3 +508,18 @@ fn an_absent_count_is_one_so_a_partial_hold_without_a_record_does_not_raise_it()
         assert!(replicas(&object).unwrap_or(1) <= 1, "{object}");
     }
 }
+
+#[test]
+fn an_absent_count_is_one_so_what_an_autoscaler_left_out_does_not_come_back_as_more() {
+    let old = deployment(2);
+    let new = changed(&old, |object| {
+        object["metadata"]["annotations"][DOWN_REPLICAS] = json!("2");
+        object["spec"].as_object_mut().unwrap().remove("replicas");
+    });
+    let review = by(
+        update(&old, &new),
+        "system:serviceaccount:kube-system:horizontal-pod-autoscaler",
+    );
+    let object = patched(&review, &World::rewriting().mutate(&review));
+    assert!(replicas(&object).unwrap_or(1) <= 1, "{object}");
+}
