@@ -44,6 +44,8 @@ enum Command {
     Plan(commands::plan::Arguments),
     /// Simulate a time ahead: transitions, and what they save
     Simulate(commands::simulate::Arguments),
+    /// Read another product's installation, and print it as schedules, labels and annotations
+    Migrate(Box<commands::migrate::Arguments>),
     /// Look over the installation, and say what is wrong and how to mend it
     Check(commands::check::Arguments),
     /// Restore everything and take away what the product wrote
@@ -128,6 +130,7 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Explain(arguments) => commands::explain::run(&arguments, &SystemClock),
         Command::Plan(arguments) => commands::plan::run(&arguments, &SystemClock),
         Command::Simulate(arguments) => commands::simulate::run(&arguments, &SystemClock),
+        Command::Migrate(arguments) => commands::migrate::run(&arguments, &SystemClock),
         Command::Check(arguments) => commands::check::run(&arguments, &SystemClock),
         Command::Uninstall(arguments) => commands::uninstall::run(&arguments),
         Command::Shutdown(options) => one_shot::run(&options, Some(OneShotAction::Shutdown)),

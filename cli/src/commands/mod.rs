@@ -6,6 +6,7 @@ pub mod check;
 pub mod crd;
 pub mod explain;
 pub mod look;
+pub mod migrate;
 pub mod one_shot;
 pub mod plan;
 pub mod reference;

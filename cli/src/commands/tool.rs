@@ -282,6 +282,35 @@ pub fn collection(kind: &Kind, namespace: &str) -> String {
     format!("{root}/namespaces/{namespace}/{}", kind.plural)
 }
 
+/// The documents of a YAML or JSON text; of a `List`, its objects.
+///
+/// # Errors
+/// Where it is not YAML.
+pub fn documents(text: &str) -> Result<Vec<Value>, String> {
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+    Ok(documents.into_iter().flat_map(items).collect())
+}
+
+/// The objects of a `List`, or the object itself.
+fn items(document: Value) -> Vec<Value> {
+    match document {
+        Value::Object(mut object)
+            if object
+                .get("kind")
+                .and_then(Value::as_str)
+                .is_some_and(|kind| kind.ends_with("List")) =>
+        {
+            match object.remove("items") {
+                Some(Value::Array(items)) => items,
+                _ => Vec::new(),
+            }
+        }
+        Value::Null => Vec::new(),
+        other => vec![other],
+    }
+}
+
 /// Writes an answer: a table by `table`, else the value itself.
 ///
 /// # Errors

@@ -14,6 +14,8 @@ use shared::api::{
 };
 use shared::schedule::{Problem, Warning};
 
+use crate::commands::tool;
+
 /// A schedule that can be shown.
 pub struct Loaded {
     pub name: String,
@@ -49,9 +51,7 @@ pub fn from_file(path: &Path, wanted: Option<&str>) -> Result<Loaded, Refused> {
 
 /// The same from its text; `shown` names it in messages.
 pub fn from_text(text: &str, shown: &str, wanted: Option<&str>) -> Result<Loaded, Refused> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text)
-        .map_err(|error| Problem::new(shown, format!("this is not YAML: {}", error.to_string().trim_end())))?;
-    let documents: Vec<Value> = documents.into_iter().flat_map(items).collect();
+    let documents = tool::documents(text).map_err(|error| Problem::new(shown, format!("this is not YAML: {error}")))?;
     let mut texts = CalendarTexts::new();
     let mut schedules = Vec::new();
     for document in documents {
@@ -83,24 +83,6 @@ pub fn from_text(text: &str, shown: &str, wanted: Option<&str>) -> Result<Loaded
     };
     let document = choose(schedules, wanted, shown, name_of)?;
     load(document, &texts)
-}
-
-/// The objects of a `List`, or the object itself.
-fn items(document: Value) -> Vec<Value> {
-    match document {
-        Value::Object(mut object)
-            if object
-                .get("kind")
-                .and_then(Value::as_str)
-                .is_some_and(|kind| kind.ends_with("List")) =>
-        {
-            match object.remove("items") {
-                Some(Value::Array(items)) => items,
-                _ => Vec::new(),
-            }
-        }
-        other => vec![other],
-    }
 }
 
 fn add_texts(texts: &mut CalendarTexts, map: ConfigMap) {
