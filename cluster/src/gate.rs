@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use shared::prune::Keep;
 
-use crate::store::{Facts, SourceState, Store};
+use crate::store::{Facts, Identity, SourceState, Store};
 
 /// What we need of an object whose name is all that matters, such as a `CustomResourceDefinition`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,20 +40,13 @@ impl Named {
 }
 
 impl Facts for Named {
-    fn namespace(&self) -> &'static str {
-        ""
-    }
-
-    fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-
-    fn resource_version(&self) -> &str {
-        &self.resource_version
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            namespace: "",
+            name: &self.name,
+            uid: &self.uid,
+            resource_version: &self.resource_version,
+        }
     }
 }
 

@@ -6,7 +6,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use shared::{hpa::Hpa, workload::Workload};
 
-use crate::{intern::Interner, store::Facts};
+use crate::{
+    intern::Interner,
+    store::{Facts, Identity},
+};
 
 /// An object of which every field is wanted, such as an `OffHoursSchedule`.
 ///
@@ -40,38 +43,19 @@ impl<K: DeserializeOwned> Item<K> {
 }
 
 impl<K: Send + Sync + 'static> Facts for Item<K> {
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-
-    fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-
-    fn resource_version(&self) -> &str {
-        &self.resource_version
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            namespace: &self.namespace,
+            name: &self.name,
+            uid: &self.uid,
+            resource_version: &self.resource_version,
+        }
     }
 }
 
 impl Facts for Hpa {
-    fn namespace(&self) -> &str {
-        &self.object.namespace
-    }
-
-    fn name(&self) -> &Arc<str> {
-        &self.object.name
-    }
-
-    fn uid(&self) -> &str {
-        &self.object.uid
-    }
-
-    fn resource_version(&self) -> &str {
-        &self.object.resource_version
+    fn identity(&self) -> Identity<'_> {
+        self.object.identity()
     }
 
     fn intern(&mut self, interner: &mut Interner) {

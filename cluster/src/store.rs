@@ -14,35 +14,56 @@ use tokio::{sync::watch, time::Instant};
 
 use crate::{changes::ChangeLog, intern::Interner};
 
+/// What names an object, and which version of it this is.
+#[derive(Debug, Clone, Copy)]
+pub struct Identity<'f> {
+    /// Namespace; empty for what is cluster-scoped.
+    pub namespace: &'f str,
+    /// Name.
+    pub name: &'f Arc<str>,
+    /// UID.
+    pub uid: &'f str,
+    /// Resource version.
+    pub resource_version: &'f str,
+}
+
 /// What a store needs to know of the facts in it.
 pub trait Facts: Send + Sync + 'static {
+    /// Which object these are facts of.
+    fn identity(&self) -> Identity<'_>;
+
     /// Namespace; empty for what is cluster-scoped.
-    fn namespace(&self) -> &str;
+    fn namespace(&self) -> &str {
+        self.identity().namespace
+    }
+
     /// Name.
-    fn name(&self) -> &Arc<str>;
+    fn name(&self) -> &Arc<str> {
+        self.identity().name
+    }
+
     /// UID.
-    fn uid(&self) -> &str;
+    fn uid(&self) -> &str {
+        self.identity().uid
+    }
+
     /// Resource version.
-    fn resource_version(&self) -> &str;
+    fn resource_version(&self) -> &str {
+        self.identity().resource_version
+    }
+
     /// Replaces texts that many objects share by their one copy.
     fn intern(&mut self, _interner: &mut Interner) {}
 }
 
 impl Facts for Workload {
-    fn namespace(&self) -> &str {
-        &self.namespace
-    }
-
-    fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-
-    fn resource_version(&self) -> &str {
-        &self.resource_version
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            namespace: &self.namespace,
+            name: &self.name,
+            uid: &self.uid,
+            resource_version: &self.resource_version,
+        }
     }
 
     fn intern(&mut self, interner: &mut Interner) {
@@ -63,20 +84,13 @@ impl Facts for Workload {
 }
 
 impl Facts for Namespace {
-    fn namespace(&self) -> &'static str {
-        ""
-    }
-
-    fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-
-    fn resource_version(&self) -> &str {
-        &self.resource_version
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            namespace: "",
+            name: &self.name,
+            uid: &self.uid,
+            resource_version: &self.resource_version,
+        }
     }
 
     fn intern(&mut self, interner: &mut Interner) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cluster::follow::{Follower, SourceSpec};
 use cluster::intern::Interner;
 use cluster::reflector::Resource;
-use cluster::store::{Facts, SourceState, Store};
+use cluster::store::{Facts, Identity, SourceState, Store};
 use cluster::view::View;
 use serde_json::Value;
 use shared::annotations::{STATE_ARGO, STATE_HPA, STATE_TYPE};
@@ -61,38 +61,19 @@ impl Kept {
 }
 
 impl Facts for Kept {
-    fn namespace(&self) -> &str {
-        &self.object.namespace
-    }
-
-    fn name(&self) -> &Arc<str> {
-        &self.object.name
-    }
-
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-
-    fn resource_version(&self) -> &str {
-        &self.resource_version
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            namespace: &self.object.namespace,
+            name: &self.object.name,
+            uid: &self.uid,
+            resource_version: &self.resource_version,
+        }
     }
 }
 
 impl Facts for Application {
-    fn namespace(&self) -> &str {
-        &self.object.namespace
-    }
-
-    fn name(&self) -> &Arc<str> {
-        &self.object.name
-    }
-
-    fn uid(&self) -> &str {
-        &self.object.uid
-    }
-
-    fn resource_version(&self) -> &str {
-        &self.object.resource_version
+    fn identity(&self) -> Identity<'_> {
+        self.object.identity()
     }
 
     fn intern(&mut self, interner: &mut Interner) {
@@ -101,20 +82,8 @@ impl Facts for Application {
 }
 
 impl Facts for FluxObject {
-    fn namespace(&self) -> &str {
-        &self.object.namespace
-    }
-
-    fn name(&self) -> &Arc<str> {
-        &self.object.name
-    }
-
-    fn uid(&self) -> &str {
-        &self.object.uid
-    }
-
-    fn resource_version(&self) -> &str {
-        &self.object.resource_version
+    fn identity(&self) -> Identity<'_> {
+        self.object.identity()
     }
 
     fn intern(&mut self, interner: &mut Interner) {

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::spec::{ConfigMapKey, Exception, OffHoursScheduleSpec, ScheduledState};
+use crate::annotations;
 use crate::schedule::{
     CalendarPart, Definition, ExceptionPart, ExceptionSpan, Problem, State, Timeline, Warning, compile,
 };
@@ -263,21 +264,15 @@ fn is_down_replicas(value: &IntOrString) -> bool {
     }
 }
 
-/// `1d2h30m15s`: each unit at most once, in this order, the same form that the custom resource's pattern asks for.
+/// `1d2h30m15s`: each unit at most once, in this order, the form that the custom resource's pattern asks for.
 fn parse_duration(text: &str) -> Option<Duration> {
-    let mut rest = text;
-    let mut seconds: u64 = 0;
-    if text.is_empty() {
-        return None;
-    }
-    for (unit, length) in [('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)] {
-        if let Some((number, after)) = rest.split_once(unit)
-            && matches!(number.len(), 1..=6)
-            && number.bytes().all(|byte| byte.is_ascii_digit())
-        {
-            seconds += number.parse::<u64>().ok()? * length;
-            rest = after;
-        }
-    }
-    rest.is_empty().then_some(Duration::from_secs(seconds))
+    // Annotations may say more ("2 hours"); the pattern of the custom resource may not be looser than this.
+    let plain = text
+        .split_inclusive(['d', 'h', 'm', 's'])
+        .all(|part| matches!(part.len(), 2..=7) && part.bytes().rev().skip(1).all(|byte| byte.is_ascii_digit()));
+    let ends = text.ends_with(['d', 'h', 'm', 's']);
+    annotations::parse_duration(text)
+        .filter(|_| plain && ends)?
+        .try_into()
+        .ok()
 }

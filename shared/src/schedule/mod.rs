@@ -23,7 +23,7 @@ pub use cron::CronExpression;
 pub use exception::{DatePattern, Hours};
 pub use problem::{Problem, Warning};
 pub use timeline::{
-    CANDIDATE_LIMIT, DecidedBy, EARLIEST, Interval, LATEST, Moment, SearchExhausted, State, Timeline, Transition,
+    CANDIDATE_LIMIT, DecidedBy, EARLIEST, LATEST, Moment, SearchExhausted, State, Timeline, Transition,
 };
 pub use window::{Window, parse_windows};
 pub use zone::{Zone, closest_word, parse_zone};

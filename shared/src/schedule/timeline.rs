@@ -124,24 +124,6 @@ impl Transition {
     }
 }
 
-/// A stretch of time in which the answer of a schedule stays the same: what a caller may keep instead of asking again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interval {
-    /// What holds at every instant of it.
-    pub moment: Moment,
-    /// The instant that was asked about: what was before is not known.
-    pub from: Timestamp,
-    /// The change that ends it. `None`: there is none before the year 2100.
-    pub end: Option<Transition>,
-}
-
-impl Interval {
-    /// Whether the answer for `at` is known from this.
-    pub fn contains(&self, at: Timestamp) -> bool {
-        self.from <= at && at < self.end.as_ref().map_or(LATEST, |end| end.at)
-    }
-}
-
 /// A search looked at [`CANDIDATE_LIMIT`] instants without an answer. Whoever gets this does nothing and reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no change of state among the next {CANDIDATE_LIMIT} candidates after {after}; simplify the schedule")]
@@ -291,41 +273,6 @@ impl Timeline {
                     reason: moment.reason,
                     zone: self.inner.zone.clone(),
                 }));
-            }
-        }
-    }
-
-    /// What holds at `at` and until when, for a caller with many workloads: as long as the interval contains the present instant
-    /// there is no need to ask again. Where the search for its end fails, it ends at once and is `Unknown`.
-    ///
-    /// The state is the same throughout; another rule may come to decide for the same state meanwhile.
-    pub fn interval_at(&self, at: Timestamp) -> Interval {
-        match self.next_transition(at) {
-            Ok(end) => Interval {
-                moment: self.state_at(at),
-                from: at,
-                end,
-            },
-            Err(exhausted) => {
-                let reason = Some(Arc::from(exhausted.to_string()));
-                let moment = Moment {
-                    state: State::Unknown,
-                    decided_by: DecidedBy::Horizon,
-                    reason,
-                };
-                let soon = at.checked_add(SignedDuration::from_secs(1)).unwrap_or(at);
-                let unknown = Transition {
-                    at: soon,
-                    to: State::Unknown,
-                    decided_by: DecidedBy::Horizon,
-                    reason: None,
-                    zone: self.inner.zone.clone(),
-                };
-                Interval {
-                    moment,
-                    from: at,
-                    end: Some(unknown),
-                }
             }
         }
     }
