@@ -85,6 +85,18 @@ pub fn install_crypto_provider() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
+/// JSON, which is YAML.
+fn kubeconfig_text(cluster: &serde_json::Value, user: &serde_json::Value) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(&json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "harness",
+        "clusters": [{"name": "harness", "cluster": cluster}],
+        "users": [{"name": "harness", "user": user}],
+        "contexts": [{"name": "harness", "context": {"cluster": "harness", "user": "harness"}}],
+    }))?)
+}
+
 impl ControlPlane {
     /// The one control plane of this test program, started by whoever asks first. It ends with the program.
     pub async fn shared() -> anyhow::Result<&'static Self> {
@@ -298,17 +310,26 @@ impl ControlPlane {
     /// Kills one of the programs and starts it again with the same arguments; for `kube-apiserver` also waits until it
     /// serves.
     pub async fn restart(&self, program: &str) -> anyhow::Result<()> {
+        self.without(program, async || Ok(())).await
+    }
+
+    /// Kills one of the programs and starts it again, as [`Self::restart`] does, when `meanwhile` is over.
+    pub async fn without(
+        &self,
+        program: &str,
+        meanwhile: impl AsyncFnOnce() -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
         let (what, process) = self
             .processes()
             .remove(program)
             .with_context(|| format!("{program} does not run here"))?;
         process.kill()?;
+        let outcome = meanwhile().await;
         self.launch(program, what)?;
         if program == "kube-apiserver" {
-            self.await_api(&self.admin().await?).await
-        } else {
-            Ok(())
+            self.await_api(&self.admin().await?).await?;
         }
+        outcome
     }
 
     /// The folder of configuration and logs.
@@ -363,19 +384,16 @@ impl ControlPlane {
         self.folder.write(&format!("token-{number}.kubeconfig"), &text)
     }
 
-    /// JSON, which is YAML.
+    /// A kubeconfig for somebody else's address of the API server, such as a proxy's, without credentials.
+    pub fn kubeconfig_at(&self, url: &str) -> anyhow::Result<PathBuf> {
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        let text = kubeconfig_text(&json!({"server": url}), &json!({}))?;
+        self.folder.write(&format!("at-{number}.kubeconfig"), &text)
+    }
+
     fn kubeconfig_text(&self, user: &serde_json::Value) -> anyhow::Result<String> {
         let authority = BASE64.encode(self.authority.pem());
-        Ok(serde_json::to_string_pretty(&json!({
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "harness",
-            "clusters": [{"name": "harness", "cluster": {
-                "server": self.url(), "certificate-authority-data": authority,
-            }}],
-            "users": [{"name": "harness", "user": user}],
-            "contexts": [{"name": "harness", "context": {"cluster": "harness", "user": "harness"}}],
-        }))?)
+        kubeconfig_text(&json!({"server": self.url(), "certificate-authority-data": authority}), user)
     }
 
     /// What a kube client for somebody is made of.

@@ -63,7 +63,8 @@
 //! - Other feature gates, no controllers, fsync, no audit: a control plane of one's own, [`ControlPlane::start`] with
 //!   [`Options`]; it ends when it is dropped. `Options::bench` is an API server and etcd with fsync alone.
 //! - A StatefulSet with claims: [`ControlPlane::volumes`] first.
-//! - Faults: [`ControlPlane::restart`] and [`ControlPlane::signal`] for each program.
+//! - Faults: [`ControlPlane::restart`], [`ControlPlane::without`] and [`ControlPlane::signal`] for each program; a
+//!   [`Proxy`] between product and API server makes a death, a refusal, a cut or a stall at the n-th write.
 //! - Pods are steered by annotations in the pod template: `harness/never-ready: "true"`, `harness/ready-after: 3s`,
 //!   `harness/runs-on: "true"` (a Job's pod that does not complete).
 //! - Logs stay in `target/harness/<pid>-<n>-<name>/` (those of the last eight programs), and a test that fails names the
@@ -83,6 +84,7 @@ mod pki;
 mod process;
 mod product;
 mod programs;
+mod proxy;
 mod wait;
 
 pub use audit::{AuditLevel, AuditLog, AuditQuery, AuditedRequest, Mark};
@@ -95,4 +97,5 @@ pub use pki::Certificate;
 pub use process::{Process, Program, Signal};
 pub use product::{Product, http_get, offhours_binary};
 pub use programs::{kube_version, program, repository, target_folder};
+pub use proxy::{Fault, Proxy, Write};
 pub use wait::{SOON, holds_for, wait_for};

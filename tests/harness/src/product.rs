@@ -3,7 +3,7 @@
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     sync::{
         OnceLock,
@@ -77,8 +77,17 @@ impl Product {
         arguments: &[&str],
         environment: &[(&str, &str)],
     ) -> anyhow::Result<Self> {
+        Self::start_with(plane, &plane.kubeconfig_for(who)?, arguments, environment)
+    }
+
+    /// As [`Self::start`], with a kubeconfig such as that of a [`crate::Proxy`].
+    pub fn start_with(
+        plane: &ControlPlane,
+        kubeconfig: &Path,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
         let name = arguments.first().copied().unwrap_or("offhours");
-        let kubeconfig = plane.kubeconfig_for(who)?;
         let mut program = Program::new(offhours_binary()?)
             .args(arguments.iter().copied())
             .env("KUBECONFIG", kubeconfig.display().to_string());
