@@ -393,7 +393,10 @@ impl ControlPlane {
 
     fn kubeconfig_text(&self, user: &serde_json::Value) -> anyhow::Result<String> {
         let authority = BASE64.encode(self.authority.pem());
-        kubeconfig_text(&json!({"server": self.url(), "certificate-authority-data": authority}), user)
+        kubeconfig_text(
+            &json!({"server": self.url(), "certificate-authority-data": authority}),
+            user,
+        )
     }
 
     /// What a kube client for somebody is made of.

@@ -320,11 +320,7 @@ async fn carry_out(client: &Client, request: Request) {
 async fn forward(client: &Client, request: Request) -> anyhow::Result<Response> {
     let (head, body) = request.into_parts();
     let body = axum::body::to_bytes(body, LARGEST_BODY).await?;
-    let place = head
-        .uri
-        .path_and_query()
-        .map_or("/", |place| place.as_str())
-        .to_owned();
+    let place = head.uri.path_and_query().map_or("/", |place| place.as_str()).to_owned();
     let mut onward = http::Request::builder().method(head.method).uri(place);
     for name in [
         header::CONTENT_TYPE,
@@ -353,7 +349,10 @@ fn status(code: StatusCode, reason: &str, message: &str) -> Response {
     let mut response = Response::new(Body::from(body.to_string()));
     *response.status_mut() = code;
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    headers.insert(
+        header::CONTENT_TYPE,
+        header::HeaderValue::from_static("application/json"),
+    );
     if code == StatusCode::TOO_MANY_REQUESTS {
         headers.insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
     }
@@ -428,7 +427,11 @@ impl Wire {
 }
 
 impl AsyncRead for Wire {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         self.check()?;
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }

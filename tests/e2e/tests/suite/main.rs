@@ -13,6 +13,8 @@ mod faults;
 mod fixed_point;
 mod gitops;
 mod hpa;
+mod killed;
+mod leaders;
 mod leases;
 mod night;
 mod product;

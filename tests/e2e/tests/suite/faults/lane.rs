@@ -23,7 +23,10 @@ const OWN_NAMESPACE: &str = "offhours-system";
 /// The longest wait of the product's own is a minute's part; the rest is a busy machine.
 const LATER: Duration = Duration::from_secs(120);
 /// Written by controllers at each change.
-const OF_CONTROLLERS: [&str; 2] = ["deployment.kubernetes.io/revision", "deprecated.daemonset.template.generation"];
+const OF_CONTROLLERS: [&str; 2] = [
+    "deployment.kubernetes.io/revision",
+    "deprecated.daemonset.template.generation",
+];
 
 /// An object in the cluster.
 struct Placed {
@@ -90,13 +93,22 @@ fn written(object: &DynamicObject) -> Value {
 }
 
 /// Self-heal of Argo CD: what is automated is put back. Counted, for it must never have a reason.
-async fn heal(applications: Api<DynamicObject>, deployments: Api<DynamicObject>, replicas: Value, heals: Arc<AtomicU32>) {
+async fn heal(
+    applications: Api<DynamicObject>,
+    deployments: Api<DynamicObject>,
+    replicas: Value,
+    heals: Arc<AtomicU32>,
+) {
     let mut beat = tokio::time::interval(Duration::from_millis(300));
     loop {
         beat.tick().await;
-        let Ok(shop) = applications.get("shop").await else { continue };
+        let Ok(shop) = applications.get("shop").await else {
+            continue;
+        };
         let automated = &shop.data["spec"]["syncPolicy"]["automated"];
-        let Ok(web) = deployments.get("web").await else { continue };
+        let Ok(web) = deployments.get("web").await else {
+            continue;
+        };
         if automated.is_object() && automated["enabled"] != false && web.data["spec"]["replicas"] != replicas {
             heals.fetch_add(1, Ordering::SeqCst);
             let git = Patch::Merge(json!({"spec": {"replicas": replicas}}));
@@ -182,9 +194,7 @@ impl Lane {
         let name = manifest.metadata.name.clone().context("a thing has a name")?;
         let what = format!("{} {namespace}/{name}", thing.kind.kind);
         let made = wait_for(&format!("{what} to be taken"), SOON, || async {
-            api.create(&PostParams::default(), &manifest)
-                .await
-                .context("not taken")
+            api.create(&PostParams::default(), &manifest).await.context("not taken")
         })
         .await?;
         if thing.kind.kind == APPLICATION.kind {
@@ -211,7 +221,14 @@ impl Lane {
         let name = if night { "closing" } else { "opening" };
         self.nights += u32::from(night);
         self.pass(night, fault).await.with_context(|| {
-            let writes: Vec<String> = self.proxy.log().iter().rev().take(30).map(|write| format!("{write:?}")).collect();
+            let writes: Vec<String> = self
+                .proxy
+                .log()
+                .iter()
+                .rev()
+                .take(30)
+                .map(|write| format!("{write:?}"))
+                .collect();
             format!(
                 "night {}, {name}, {fault:?}; logs in {}; last writes:\n{}",
                 self.nights,
@@ -266,20 +283,24 @@ impl Lane {
     async fn becomes(&self, night: bool) -> anyhow::Result<()> {
         let backups: Api<ConfigMap> = Api::namespaced(self.client.clone(), OWN_NAMESPACE);
         let backups_of_ours = ListParams::default().labels("offhours.platform.io/type");
-        wait_for(if night { "all to sleep" } else { "all to be as it was" }, LATER, || async {
-            if let Err(ended) = self.product.check_running() {
-                return Ok(Err(ended));
-            }
-            for placed in &self.placed {
-                let object = placed.api.get_opt(&placed.name).await?;
-                placed.check(night, object.as_ref())?;
-            }
-            if !night {
-                let left = backups.list_metadata(&backups_of_ours).await?.items;
-                ensure!(left.is_empty(), "{} backups are left", left.len());
-            }
-            Ok(Ok(()))
-        })
+        wait_for(
+            if night { "all to sleep" } else { "all to be as it was" },
+            LATER,
+            || async {
+                if let Err(ended) = self.product.check_running() {
+                    return Ok(Err(ended));
+                }
+                for placed in &self.placed {
+                    let object = placed.api.get_opt(&placed.name).await?;
+                    placed.check(night, object.as_ref())?;
+                }
+                if !night {
+                    let left = backups.list_metadata(&backups_of_ours).await?.items;
+                    ensure!(left.is_empty(), "{} backups are left", left.len());
+                }
+                Ok(Ok(()))
+            },
+        )
         .await?
     }
 
@@ -317,10 +338,10 @@ fn launch(plane: &ControlPlane, proxy: &Proxy, settings: &str) -> anyhow::Result
             OWN_NAMESPACE,
             "--ops-address=off",
             "--log-level=info,scheduler=debug",
-            "--lease-duration=1500ms",
-            "--lease-renew-deadline=1200ms",
+            "--lease-duration=2s",
+            "--lease-renew-deadline=1700ms",
             "--lease-retry-period=100ms",
-            "--lease-call-timeout=300ms",
+            "--lease-call-timeout=500ms",
             "--write-timeout=300ms",
         ],
         &[],

@@ -39,7 +39,12 @@ const STACK: Kind = kind("zalando.org", "v1", "Stack", "stacks");
 const KAFKA: Kind = kind("kafka.strimzi.io", "v1beta2", "KafkaConnect", "kafkaconnects");
 const PROMETHEUS: Kind = kind("monitoring.coreos.com", "v1", "Prometheus", "prometheuses");
 const POSTGRES: Kind = kind("postgresql.cnpg.io", "v1", "Cluster", "clusters");
-const HPA: Kind = kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers");
+const HPA: Kind = kind(
+    "autoscaling",
+    "v2",
+    "HorizontalPodAutoscaler",
+    "horizontalpodautoscalers",
+);
 pub const APPLICATION: Kind = kind("argoproj.io", "v1alpha1", "Application", "applications");
 const KUSTOMIZATION: Kind = kind("kustomize.toolkit.fluxcd.io", "v1", "Kustomization", "kustomizations");
 const HELM_RELEASE: Kind = kind("helm.toolkit.fluxcd.io", "v2", "HelmRelease", "helmreleases");
@@ -115,10 +120,7 @@ fn app(kind: Kind, name: &str, replicas: u32) -> Thing {
         spec["serviceName"] = json!(name);
         spec["podManagementPolicy"] = json!("Parallel");
         spec["persistentVolumeClaimRetentionPolicy"] = json!({"whenScaled": "Delete", "whenDeleted": "Retain"});
-        night.push((
-            "/spec/persistentVolumeClaimRetentionPolicy/whenScaled",
-            json!("Retain"),
-        ));
+        night.push(("/spec/persistentVolumeClaimRetentionPolicy/whenScaled", json!("Retain")));
     }
     thing(kind, name, &spec, night)
 }
@@ -152,8 +154,7 @@ fn application_definition(old: bool) -> Value {
         "type": "object", "x-kubernetes-preserve-unknown-fields": true,
         "properties": {"automated": {"type": "object", "properties": automated}},
     }});
-    let schema =
-        json!({"type": "object", "properties": {"spec": open, "status": anything(), "operation": anything()}});
+    let schema = json!({"type": "object", "properties": {"spec": open, "status": anything(), "operation": anything()}});
     definition(APPLICATION, &schema)
 }
 
@@ -302,7 +303,8 @@ pub fn gitops() -> World {
     let suspended = || vec![("/spec/suspend", json!(true))];
     let owned = |name: &str, prefix: &str| {
         let mut owned = app(DEPLOYMENT, name, 2);
-        owned.manifest["metadata"]["labels"] = json!({format!("{prefix}/name"): "shop", format!("{prefix}/namespace"): "NAMESPACE"});
+        owned.manifest["metadata"]["labels"] =
+            json!({format!("{prefix}/name"): "shop", format!("{prefix}/namespace"): "NAMESPACE"});
         owned
     };
     World {
