@@ -35,6 +35,7 @@ fn random(limit: usize) -> usize {
 pub struct Fleet {
     pub plane: ControlPlane,
     pub namespace: String,
+    count: usize,
     deployments: Api<Deployment>,
     schedules: Api<DynamicObject>,
 }
@@ -72,6 +73,7 @@ impl Fleet {
         Ok(Self {
             plane,
             namespace,
+            count,
             deployments,
             schedules,
         })
@@ -102,7 +104,11 @@ impl Fleet {
 
     /// Waits until every Deployment sleeps with its record, or is as it was and carries nothing of ours.
     pub async fn becomes(&self, night: bool) -> anyhow::Result<()> {
+        let count = if night { self.count } else { 0 };
         wait_for(if night { "all to sleep" } else { "all to be back" }, LATER, || async {
+            // Cheap to ask again and again.
+            let asleep = self.asleep().await?;
+            ensure!(asleep == count, "{asleep} sleep, not {count}");
             for object in self.deployments.list(&ListParams::default()).await? {
                 check(&serde_json::to_value(object)?, night)?;
             }

@@ -56,6 +56,7 @@ pub struct Lane {
     healers: Vec<JoinHandle<()>>,
     /// Times that Argo CD would have undone a sleep.
     heals: Arc<AtomicU32>,
+    world: &'static str,
     started: Instant,
     nights: u32,
 }
@@ -150,6 +151,7 @@ impl Lane {
             settings,
             healers: Vec::new(),
             heals: Arc::default(),
+            world: world.name,
             started: Instant::now(),
             nights: 0,
         };
@@ -306,12 +308,8 @@ impl Lane {
 
     /// What a run has shown, for people.
     #[allow(clippy::print_stdout, reason = "the figures of a long run")]
-    pub async fn report(&self, what: &str) {
-        println!(
-            "faults: {}: {what}, {} s",
-            self.plane.folder().display(),
-            self.started.elapsed().as_secs()
-        );
+    pub fn report(&self, what: &str) {
+        println!("faults: {}: {what}, {} s", self.world, self.started.elapsed().as_secs());
     }
 
     /// A last good end.
