@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use shared::api::definition;
 use tokio::task::JoinHandle;
 
-use super::worlds::{APPLICATION, DEPLOYMENT, Kind, Night, SETTINGS, Thing, World};
+use super::worlds::{APPLICATION, DEPLOYMENT, Night, SETTINGS, Sort, Thing, World};
 
 const OWN_NAMESPACE: &str = "offhours-system";
 /// The longest wait of the product's own is a minute's part; the rest is a busy machine.
@@ -61,7 +61,7 @@ pub struct Lane {
     nights: u32,
 }
 
-fn resource(client: &Client, kind: Kind, namespace: Option<&str>) -> Api<DynamicObject> {
+fn resource(client: &Client, kind: Sort, namespace: Option<&str>) -> Api<DynamicObject> {
     let row = GroupVersionKind::gvk(kind.group, kind.version, kind.kind);
     let row = ApiResource::from_gvk_with_plural(&row, kind.plural);
     match namespace {
@@ -70,13 +70,13 @@ fn resource(client: &Client, kind: Kind, namespace: Option<&str>) -> Api<Dynamic
     }
 }
 
-const DEFINITION: Kind = Kind {
+const DEFINITION: Sort = Sort {
     group: "apiextensions.k8s.io",
     version: "v1",
     kind: "CustomResourceDefinition",
     plural: "customresourcedefinitions",
 };
-const SCHEDULE: Kind = Kind {
+const SCHEDULE: Sort = Sort {
     group: "offhours.platform.io",
     version: "v1alpha1",
     kind: "OffHoursSchedule",

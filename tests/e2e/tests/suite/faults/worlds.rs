@@ -4,15 +4,15 @@ use serde_json::{Value, json};
 
 /// One kind of object.
 #[derive(Debug, Clone, Copy)]
-pub struct Kind {
+pub struct Sort {
     pub group: &'static str,
     pub version: &'static str,
     pub kind: &'static str,
     pub plural: &'static str,
 }
 
-const fn kind(group: &'static str, version: &'static str, kind: &'static str, plural: &'static str) -> Kind {
-    Kind {
+const fn kind(group: &'static str, version: &'static str, kind: &'static str, plural: &'static str) -> Sort {
+    Sort {
         group,
         version,
         kind,
@@ -20,36 +20,36 @@ const fn kind(group: &'static str, version: &'static str, kind: &'static str, pl
     }
 }
 
-pub const DEPLOYMENT: Kind = kind("apps", "v1", "Deployment", "deployments");
-const STATEFUL_SET: Kind = kind("apps", "v1", "StatefulSet", "statefulsets");
-const REPLICA_SET: Kind = kind("apps", "v1", "ReplicaSet", "replicasets");
-const DAEMON_SET: Kind = kind("apps", "v1", "DaemonSet", "daemonsets");
-const CRON_JOB: Kind = kind("batch", "v1", "CronJob", "cronjobs");
-const JOB: Kind = kind("batch", "v1", "Job", "jobs");
-const ROLLOUT: Kind = kind("argoproj.io", "v1alpha1", "Rollout", "rollouts");
-const SCALED_OBJECT: Kind = kind("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects");
-const SCALED_JOB: Kind = kind("keda.sh", "v1alpha1", "ScaledJob", "scaledjobs");
-const RUNNER_SET: Kind = kind(
+pub const DEPLOYMENT: Sort = kind("apps", "v1", "Deployment", "deployments");
+const STATEFUL_SET: Sort = kind("apps", "v1", "StatefulSet", "statefulsets");
+const REPLICA_SET: Sort = kind("apps", "v1", "ReplicaSet", "replicasets");
+const DAEMON_SET: Sort = kind("apps", "v1", "DaemonSet", "daemonsets");
+const CRON_JOB: Sort = kind("batch", "v1", "CronJob", "cronjobs");
+const JOB: Sort = kind("batch", "v1", "Job", "jobs");
+const ROLLOUT: Sort = kind("argoproj.io", "v1alpha1", "Rollout", "rollouts");
+const SCALED_OBJECT: Sort = kind("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects");
+const SCALED_JOB: Sort = kind("keda.sh", "v1alpha1", "ScaledJob", "scaledjobs");
+const RUNNER_SET: Sort = kind(
     "actions.github.com",
     "v1alpha1",
     "AutoscalingRunnerSet",
     "autoscalingrunnersets",
 );
-const STACK: Kind = kind("zalando.org", "v1", "Stack", "stacks");
-const KAFKA: Kind = kind("kafka.strimzi.io", "v1beta2", "KafkaConnect", "kafkaconnects");
-const PROMETHEUS: Kind = kind("monitoring.coreos.com", "v1", "Prometheus", "prometheuses");
-const POSTGRES: Kind = kind("postgresql.cnpg.io", "v1", "Cluster", "clusters");
-const HPA: Kind = kind(
+const STACK: Sort = kind("zalando.org", "v1", "Stack", "stacks");
+const KAFKA: Sort = kind("kafka.strimzi.io", "v1beta2", "KafkaConnect", "kafkaconnects");
+const PROMETHEUS: Sort = kind("monitoring.coreos.com", "v1", "Prometheus", "prometheuses");
+const POSTGRES: Sort = kind("postgresql.cnpg.io", "v1", "Cluster", "clusters");
+const HPA: Sort = kind(
     "autoscaling",
     "v2",
     "HorizontalPodAutoscaler",
     "horizontalpodautoscalers",
 );
-pub const APPLICATION: Kind = kind("argoproj.io", "v1alpha1", "Application", "applications");
-const KUSTOMIZATION: Kind = kind("kustomize.toolkit.fluxcd.io", "v1", "Kustomization", "kustomizations");
-const HELM_RELEASE: Kind = kind("helm.toolkit.fluxcd.io", "v2", "HelmRelease", "helmreleases");
+pub const APPLICATION: Sort = kind("argoproj.io", "v1alpha1", "Application", "applications");
+const KUSTOMIZATION: Sort = kind("kustomize.toolkit.fluxcd.io", "v1", "Kustomization", "kustomizations");
+const HELM_RELEASE: Sort = kind("helm.toolkit.fluxcd.io", "v2", "HelmRelease", "helmreleases");
 /// A kind of the user's own, from the settings file.
-pub const ENGINE: Kind = kind("example.com", "v1", "Engine", "engines");
+pub const ENGINE: Sort = kind("example.com", "v1", "Engine", "engines");
 
 /// What adds [`ENGINE`].
 pub const SETTINGS: &str =
@@ -58,7 +58,7 @@ pub const SETTINGS: &str =
 /// One object: how it is made, and what it must be by night.
 #[derive(Debug, Clone)]
 pub struct Thing {
-    pub kind: Kind,
+    pub kind: Sort,
     pub manifest: Value,
     pub night: Night,
 }
@@ -90,7 +90,7 @@ pub struct World {
     pub parts: Vec<Part>,
 }
 
-fn thing(kind: Kind, name: &str, spec: &Value, night: Vec<(&'static str, Value)>) -> Thing {
+fn thing(kind: Sort, name: &str, spec: &Value, night: Vec<(&'static str, Value)>) -> Thing {
     Thing {
         kind,
         manifest: json!({
@@ -113,7 +113,7 @@ fn job_pods(name: &str) -> Value {
     pods
 }
 
-fn app(kind: Kind, name: &str, replicas: u32) -> Thing {
+fn app(kind: Sort, name: &str, replicas: u32) -> Thing {
     let mut spec = json!({"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": pods(name)});
     let mut night = vec![("/spec/replicas", json!(0))];
     if kind.kind == "StatefulSet" {
@@ -126,7 +126,7 @@ fn app(kind: Kind, name: &str, replicas: u32) -> Thing {
 }
 
 /// The definition of a custom kind that takes anything.
-fn definition(kind: Kind, schema: &Value) -> Value {
+fn definition(kind: Sort, schema: &Value) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("{}.{}", kind.plural, kind.group)},
