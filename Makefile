@@ -74,3 +74,9 @@ fuzz: ## fuzz the parsers of schedules for FUZZ_SECONDS (needs a nightly compile
 .PHONY: bench-schedule
 bench-schedule: ## cost of questions to a schedule, beside croner
 	$(CARGO) bench -p shared --bench schedule
+
+# Both servers as they are shipped: the product and the bare one beside it are built alike.
+.PHONY: bench-webhook
+bench-webhook: controlplane ## what the webhook costs a request through a real API server, beside none and a bare server (20 minutes)
+	$(CARGO) build --release -p offhours --bin offhours
+	OFFHOURS_BIN=$(TARGET)/release/offhours $(CARGO) bench -p e2e --bench webhook

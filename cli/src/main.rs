@@ -35,7 +35,8 @@ enum Command {
     /// Run the scheduler: puts to sleep and wakes
     Scheduler(Box<Options<OfServers>>),
     /// Run the webhook: holds what sleeps
-    Webhook(Box<Options<OfServers>>),
+    #[command(args_conflicts_with_subcommands = true)]
+    Webhook(Box<commands::webhook::Arguments>),
     /// Show schedules, what sleeps, what fails and why
     Status(commands::status::Arguments),
     /// Explain why a workload is up or down, until when, and who set what
@@ -125,7 +126,7 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
     match command {
         Command::Run(options) => serve::run(&options, serve::Parts::BOTH),
         Command::Scheduler(options) => serve::run(&options, serve::Parts::SCHEDULER),
-        Command::Webhook(options) => serve::run(&options, serve::Parts::WEBHOOK),
+        Command::Webhook(arguments) => commands::webhook::run(&arguments, &SystemClock),
         Command::Status(arguments) => commands::status::run(&arguments, &SystemClock),
         Command::Explain(arguments) => commands::explain::run(&arguments, &SystemClock),
         Command::Plan(arguments) => commands::plan::run(&arguments, &SystemClock),

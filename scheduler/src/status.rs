@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use shared::annotations::format_instant;
-use shared::api::{Condition, OffHoursScheduleStatus, PlannedTransition, WorkloadCounts};
+use shared::api::{Condition, FOUGHT_OVER, OffHoursScheduleStatus, PlannedTransition, WorkloadCounts};
 use shared::policy::Schedule;
 use shared::schedule::{LATEST, State};
 
@@ -29,11 +29,13 @@ pub struct Trouble {
 }
 
 /// The status of a schedule at `now`. `former` is what was reported last: conditions that have not changed keep their time.
+/// `fight` is what webhooks last told of sleeps that are fought over.
 pub fn status(
     schedule: &Schedule,
     group: Option<&Group>,
     troubles: &[Trouble],
     former: Option<&OffHoursScheduleStatus>,
+    fight: Option<&Condition>,
     now: Timestamp,
 ) -> OffHoursScheduleStatus {
     let mut status = OffHoursScheduleStatus {
@@ -84,7 +86,13 @@ pub fn status(
         ),
         (false, false) => said("Suspended", false, "Active", "the schedule is followed"),
     };
-    let degraded = degraded(group, troubles, unknown.as_ref().filter(|_| schedule.timeline.is_ok()));
+    let (fight, is_on) = fought_over(&status, fight);
+    let mut troubles = troubles.to_vec();
+    troubles.extend(fight.as_ref().filter(|_| is_on).map(|fight| Trouble {
+        reason: "HeldRepeatedly",
+        message: fight.message.clone(),
+    }));
+    let degraded = degraded(group, &troubles, unknown.as_ref().filter(|_| schedule.timeline.is_ok()));
     let ready = if schedule.timeline.is_err() {
         said(
             "Ready",
@@ -103,7 +111,31 @@ pub fn status(
         .into_iter()
         .map(|condition| timed(condition, schedule.generation, former, now))
         .collect();
+    // What webhooks said stays as they said it; its end is ours to say.
+    status.conditions.extend(fight.map(|fight| {
+        if is_on || fight.status != "True" {
+            return fight;
+        }
+        let ended = said(
+            FOUGHT_OVER,
+            false,
+            "WindowEnded",
+            "the window in which it was fought over has ended",
+        );
+        timed(ended, schedule.generation, former, now)
+    }));
     status
+}
+
+/// What webhooks told, and whether it is of the window that is on now.
+fn fought_over(status: &OffHoursScheduleStatus, fight: Option<&Condition>) -> (Option<Condition>, bool) {
+    let instant = |text: &str| text.parse::<Timestamp>().ok();
+    let is_on = fight.is_some_and(|fight| {
+        let since = status.since.as_deref().and_then(instant);
+        let told = instant(&fight.last_transition_time);
+        fight.status == "True" && status.state.as_deref() == Some("Down") && (since.is_none() || told >= since)
+    });
+    (fight.cloned(), is_on)
 }
 
 fn counts(group: Option<&Group>) -> WorkloadCounts {

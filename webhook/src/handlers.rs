@@ -12,17 +12,20 @@ use axum::routing::post;
 use http::{HeaderMap, StatusCode, header};
 use shared::clock::Clock;
 use shared::messages::{self, Subject};
+use shared::policy::Origin;
 use shared::rules::{MUTATE_PATH, VALIDATE_PATH};
+use shared::verdict::Surroundings;
 use shared::workload::ObjectRef;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use crate::aside::Aside;
 use crate::authorize::{Authorizer, Question};
 use crate::counter::HeldCounter;
 use crate::remember::{self, Parents};
 use crate::review::{self, DecodeReview, Request};
 use crate::service::{self, Authority, Bench, Outcome, Phase, Ruling, Tell};
-use crate::state::{Policy, Sight};
+use crate::state::{Policy, Seen, Sight};
 
 /// Longest body: two objects of 3 MiB and what is around them.
 pub const BODY_LIMIT: usize = 7 * 1024 * 1024;
@@ -52,8 +55,8 @@ pub trait Listener: Send + Sync + 'static {
     fn ruled(&self, _ruled: &Ruled<'_>) {}
     /// An Event on an object. Never for dry runs.
     fn tell(&self, _tell: Tell) {}
-    /// A workload is held again and again: Degraded until the ten minutes end.
-    fn fought_over(&self, _workload: &ObjectRef, _message: &str) {}
+    /// A workload is held again and again; `schedule` is the schedule of the cluster that holds it, where there is one.
+    fn fought_over(&self, _workload: &ObjectRef, _schedule: Option<Arc<str>>, _message: &str) {}
     /// A request was turned away because too many were being served.
     fn shed(&self) {}
     /// The service panicked, which is a fault of ours; the request was treated as one that cannot be judged.
@@ -82,6 +85,8 @@ pub struct App {
     pub listener: Arc<dyn Listener>,
     /// How often each workload was held.
     pub counter: HeldCounter,
+    /// Whether somebody else serves this cluster at the moment.
+    pub aside: Aside,
     /// The deadline of one request; below the timeout that the API server has for us.
     pub deadline: Duration,
     /// Requests that may be served at a time.
@@ -99,6 +104,7 @@ impl App {
             parents: None,
             listener: Arc::new(Deaf),
             counter: HeldCounter::default(),
+            aside: Aside::default(),
             deadline: Duration::from_millis(2500),
             slots: Semaphore::new(1024),
         }
@@ -164,7 +170,7 @@ fn report(app: &App, phase: Phase, request: &Request<'_>, ruling: &Ruling, began
         dry_run: request.is_dry_run(),
         took: began.elapsed(),
     });
-    if ruling.outcome != Outcome::Passed {
+    if !matches!(ruling.outcome, Outcome::Passed | Outcome::StoodAside) {
         tracing::info!(
             uid = &*request.uid,
             resource = &*request.resource.resource,
@@ -186,6 +192,9 @@ fn reply(uid: &str, ruling: &Ruling) -> Response {
 }
 
 async fn judge(app: &App, phase: Phase, request: &Request<'_>) -> Ruling {
+    if app.aside.stands() {
+        return Ruling::stood_aside();
+    }
     let mut ruling = rule(app, phase, request, &Authority::NotAsked);
     if let Some(ask) = &ruling.ask {
         let authority = match &app.authorizer {
@@ -211,9 +220,33 @@ async fn judge(app: &App, phase: Phase, request: &Request<'_>) -> Ruling {
             name: (&*workload.name).into(),
         };
         let message = messages::held_repeatedly(&subject, times);
-        app.listener.fought_over(workload, &message);
+        app.listener.fought_over(workload, schedule_of(app, workload), &message);
     }
     ruling
+}
+
+/// The schedule of the cluster that a workload follows.
+fn schedule_of(app: &App, workload: &ObjectRef) -> Option<Arc<str>> {
+    let kind = app.sight.kinds().by_kind(&workload.group, &workload.kind)?;
+    let Seen::Known(facts) = app.sight.workload(kind, &workload.namespace, &workload.name) else {
+        return None;
+    };
+    let namespace = match app.sight.namespace(&workload.namespace) {
+        Seen::Known(namespace) => Some(namespace),
+        Seen::Absent | Seen::Unknown(_) => None,
+    };
+    let around = Surroundings {
+        kinds: app.sight.kinds(),
+        schedules: &app.sight.schedules(),
+        namespace: namespace.as_deref(),
+        own_namespace: &app.policy.own_namespace,
+        scaled_by: None,
+    };
+    let verdict = shared::verdict::verdict(&facts, &around, app.clock.now());
+    let schedule = verdict
+        .schedule
+        .filter(|schedule| schedule.origin == Origin::Resource)?;
+    Some(Arc::from(&*schedule.name))
 }
 
 /// A ruling; a panic in it is one that cannot be judged.

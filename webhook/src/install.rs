@@ -178,6 +178,22 @@ async fn remove<K: Configuration>(client: &Client, name: &str) -> Result<bool, I
     }
 }
 
+/// Names of the configurations of dev mode that are there, whosever.
+pub async fn of_dev_mode(client: &Client) -> Result<Vec<String>, InstallError> {
+    let mut names = names_of_dev_mode::<MutatingWebhookConfiguration>(client).await?;
+    names.extend(names_of_dev_mode::<ValidatingWebhookConfiguration>(client).await?);
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+async fn names_of_dev_mode<K: Configuration>(client: &Client) -> Result<Vec<String>, InstallError> {
+    let api: Api<K> = Api::all(client.clone());
+    let of_dev = ListParams::default().labels(DEV_LABEL);
+    let found = api.list(&of_dev).await.map_err(failed::<K>("list", "of dev mode"))?;
+    Ok(found.items.iter().map(ResourceExt::name_any).collect())
+}
+
 /// The name of the configurations of dev mode on this machine.
 pub fn dev_name(machine: &str) -> String {
     format!("offhours-dev-{}", dev_owner(machine))

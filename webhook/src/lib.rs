@@ -2,6 +2,7 @@
 //!
 //! handlers (HTTP) / service (pure: review + view + now -> ruling) / state / server (TLS).
 
+pub mod aside;
 pub mod authorize;
 pub mod check;
 pub mod counter;
@@ -9,6 +10,7 @@ pub mod eyes;
 pub mod handlers;
 pub mod install;
 pub mod remember;
+pub mod report;
 pub mod review;
 pub mod server;
 pub mod service;

@@ -110,6 +110,19 @@ async fn check(arguments: &Arguments, clock: &dyn Clock) -> Result<Outcome, Refu
     Ok(if failed { Outcome::Failed } else { Outcome::Done })
 }
 
+/// The webhook's registration alone.
+///
+/// # Errors
+/// What failed.
+pub async fn registration(arguments: &ToolArguments, clock: &dyn Clock) -> Result<Outcome, Refused> {
+    let tool = Tool::start(arguments).await?;
+    let mut found = Findings::default();
+    webhook(&tool, clock.now(), &mut found).await;
+    let failed = found.0.iter().any(|finding| finding.severity == Severity::Error);
+    tool::answer(tool.output, &found.0, || table(&found.0))?;
+    Ok(if failed { Outcome::Failed } else { Outcome::Done })
+}
+
 async fn api_server(tool: &Tool, clock: &dyn Clock, found: &mut Findings) -> Result<(), Refused> {
     let unreachable = |why: String| {
         Refused::Failed(anyhow::anyhow!(
@@ -240,6 +253,20 @@ async fn webhook(tool: &Tool, now: Timestamp, found: &mut Findings) {
             Err(error) => found.warning(CHECK, format!("{kind} {name:?} cannot be read: {error}")),
         }
         bundle(&value, kind, now, found);
+    }
+    match ::webhook::install::of_dev_mode(&tool.clients.calls).await {
+        Ok(names) => {
+            for name in names {
+                found.warning(
+                    CHECK,
+                    format!(
+                        "{name:?} points to a machine in dev mode; if nobody serves from there any more, every change waits for \
+                         it: remove it with `offhours webhook uninstall`"
+                    ),
+                );
+            }
+        }
+        Err(error) => found.warning(CHECK, format!("{error}")),
     }
 }
 

@@ -16,6 +16,7 @@ pub mod status;
 pub mod timeline;
 pub mod tool;
 pub mod uninstall;
+pub mod webhook;
 
 use std::io::Write;
 use std::process::ExitCode;

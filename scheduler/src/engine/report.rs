@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use kube::client::Body;
 use serde_json::json;
-use shared::api::{GROUP, OffHoursScheduleStatus, VERSION};
+use shared::api::{FOUGHT_OVER, GROUP, OffHoursScheduleStatus, VERSION};
 use shared::policy::{Origin, Schedule};
 use shared::workload::FIELD_MANAGER;
 use tokio::task::JoinSet;
@@ -119,7 +119,12 @@ impl Reporter {
                 .map(|sent| &sent.status);
             let former = fresh.or(shown);
             let troubles = troubles(view, schedule);
-            let wanted = status(schedule, decider.group(name), &troubles, former, now);
+            // Webhooks write it, so what the watch shows counts, not what was sent.
+            let fight = shown.and_then(|shown| {
+                let mut conditions = shown.conditions.iter();
+                conditions.find(|condition| condition.type_ == FOUGHT_OVER)
+            });
+            let wanted = status(schedule, decider.group(name), &troubles, former, fight, now);
             let same = former == Some(&wanted);
             self.note_transition(&wanted, now);
             if same {

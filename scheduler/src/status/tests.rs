@@ -49,7 +49,7 @@ fn decider(now: &str) -> Decider {
 #[test]
 fn a_status_counts_its_workloads_and_names_what_fails() {
     let decider = decider(NIGHT);
-    let status = status(&office(), decider.group("office"), &[], None, at(NIGHT));
+    let status = status(&office(), decider.group("office"), &[], None, None, at(NIGHT));
     let expected = json!({"total": 3, "up": 1, "down": 0, "protected": 1, "failing": 1});
     assert_eq!(serde_json::to_value(status.workloads).unwrap(), expected);
     assert_eq!(
@@ -68,7 +68,7 @@ fn a_status_counts_its_workloads_and_names_what_fails() {
 
 #[test]
 fn the_next_three_transitions_name_the_zone() {
-    let status = status(&office(), None, &[], None, at(NIGHT));
+    let status = status(&office(), None, &[], None, None, at(NIGHT));
     let next: Vec<_> = status
         .next
         .iter()
@@ -87,12 +87,12 @@ fn the_next_three_transitions_name_the_zone() {
 
 #[test]
 fn conditions_keep_their_time_until_their_status_changes() {
-    let first = status(&office(), None, &[], None, at(NIGHT));
-    let later = status(&office(), None, &[], Some(&first), at("2026-12-01T22:30:00Z"));
+    let first = status(&office(), None, &[], None, None, at(NIGHT));
+    let later = status(&office(), None, &[], Some(&first), None, at("2026-12-01T22:30:00Z"));
     assert_eq!(first.conditions, later.conditions);
     let mut suspended = office();
     suspended.suspend = true;
-    let after = status(&suspended, None, &[], Some(&later), at("2026-12-01T23:00:00Z"));
+    let after = status(&suspended, None, &[], Some(&later), None, at("2026-12-01T23:00:00Z"));
     assert_eq!(
         condition(&after, "Suspended").last_transition_time,
         "2026-12-01T23:00:00Z"
@@ -111,7 +111,7 @@ fn an_invalid_schedule_is_unknown_and_says_why() {
         Origin::Resource,
         Err(Arc::from("spec.timeZone: no such zone")),
     );
-    let status = status(&broken, None, &[], None, at(NIGHT));
+    let status = status(&broken, None, &[], None, None, at(NIGHT));
     assert_eq!(status.state.as_deref(), Some("Unknown"));
     let valid = condition(&status, "Valid");
     assert_eq!(valid.status, "False");
@@ -125,8 +125,42 @@ fn case_7_01_a_kind_without_rights_is_named_in_the_condition() {
         reason: "Forbidden",
         message: "jobs.batch is forbidden: cannot list resource \"jobs\"".to_owned(),
     };
-    let status = status(&office(), None, &[trouble], None, at(NIGHT));
+    let status = status(&office(), None, &[trouble], None, None, at(NIGHT));
     let degraded = condition(&status, "Degraded");
     assert_eq!(degraded.reason, "Forbidden");
     assert!(degraded.message.contains("jobs"));
+}
+
+#[test]
+fn rule_a8_what_is_fought_over_is_degraded_until_the_window_ends() {
+    let fight = Condition {
+        type_: FOUGHT_OVER.to_owned(),
+        status: "True".to_owned(),
+        reason: "HeldRepeatedly".to_owned(),
+        message: "deployment \"web\" in shop was held 6 times in ten minutes".to_owned(),
+        last_transition_time: format_instant(at(NIGHT)),
+        observed_generation: None,
+    };
+    let night = status(&office(), None, &[], None, Some(&fight), at(NIGHT));
+    assert_eq!(night.state.as_deref(), Some("Down"));
+    let degraded = condition(&night, "Degraded");
+    assert_eq!((&*degraded.status, &*degraded.reason), ("True", "HeldRepeatedly"));
+    assert_eq!(degraded.message, fight.message);
+    // What the webhook said is left as it is.
+    assert_eq!(condition(&night, FOUGHT_OVER), &fight);
+
+    let next = night.next.first().unwrap();
+    assert_eq!(next.to, "Up");
+    let day = status(&office(), None, &[], Some(&night), Some(&fight), at(&next.at));
+    assert_eq!(condition(&day, "Degraded").status, "False");
+    let ended = condition(&day, FOUGHT_OVER);
+    assert_eq!((&*ended.status, &*ended.reason), ("False", "WindowEnded"));
+
+    // A webhook's word of a night before says nothing of this one.
+    let next = day.next.first().unwrap();
+    assert_eq!(next.to, "Down");
+    let again = status(&office(), None, &[], Some(&day), Some(&fight), at(&next.at));
+    assert_eq!(condition(&again, "Degraded").status, "False");
+    let again = status(&office(), None, &[], Some(&day), Some(ended), at(&next.at));
+    assert_eq!(condition(&again, FOUGHT_OVER), ended);
 }

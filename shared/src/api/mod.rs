@@ -11,7 +11,7 @@ pub use spec::{
     KindFilter, OffHoursSchedule, OffHoursScheduleSpec, ScheduleSelector, ScheduledState, Startup, Subjects,
     UnfinishedRollouts,
 };
-pub use status::{Condition, OffHoursScheduleStatus, PlannedTransition, WorkloadCounts};
+pub use status::{Condition, FOUGHT_OVER, OffHoursScheduleStatus, PlannedTransition, WorkloadCounts};
 pub use structure::{definition, read_document};
 pub(crate) use validate::message;
 pub use validate::{CalendarTexts, Validated, validate, validate_name, validate_with};

@@ -3,6 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// The condition by which webhooks tell that something fights a sleep; the scheduler makes it part of `Degraded` while the window
+/// lasts.
+pub const FOUGHT_OVER: &str = "FoughtOver";
+
 /// The observed side of a schedule. Written only when it changes.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
@@ -25,7 +29,7 @@ pub struct OffHoursScheduleStatus {
     /// How many workloads are in which state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workloads: Option<WorkloadCounts>,
-    /// `Ready`, `Valid`, `Suspended`, `Degraded`.
+    /// `Ready`, `Valid`, `Suspended`, `Degraded`; `FoughtOver` once something has fought a sleep.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -79,7 +83,7 @@ pub struct WorkloadCounts {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Which condition: `Ready`, `Valid`, `Suspended` or `Degraded`.
+    /// Which condition: `Ready`, `Valid`, `Suspended`, `Degraded` or `FoughtOver`.
     #[serde(rename = "type")]
     #[schemars(length(min = 1, max = 316))]
     pub type_: String,

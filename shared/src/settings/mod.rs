@@ -168,6 +168,12 @@ pub struct WebhookSettings {
     pub certificate_secret: String,
     /// Somebody else's certificate.
     pub certificate_directory: Option<String>,
+    /// Authority of the API server's client certificate.
+    pub client_authority: Option<String>,
+    /// Serve a cluster from this machine.
+    pub dev: bool,
+    /// Where the API server reaches this machine then.
+    pub dev_host: Option<String>,
 }
 
 /// Leader election and writes.

@@ -262,6 +262,12 @@ pub const OPTIONS: &[Row] = &[
         "Secret of the webhook's own certificate authority"),
     row("certificate-directory", "OFFHOURS_CERTIFICATE_DIRECTORY", Form::Text, None, Group::Webhook,
         "Directory with tls.crt and tls.key made by somebody else (cert-manager), instead of an authority of our own"),
+    row("webhook-client-authority", "OFFHOURS_WEBHOOK_CLIENT_AUTHORITY", Form::Text, None, Group::Webhook,
+        "PEM file with the authority of the API server's client certificate; who shows none of it is not served. Default: all are"),
+    row("dev", "OFFHOURS_DEV", BOOLEAN, Some("false"), Group::Webhook,
+        "Serve a cluster from this machine: configurations of its own that point here and go away at the end; the webhook in the cluster stands aside"),
+    row("dev-host", "OFFHOURS_DEV_HOST", Form::Text, None, Group::Webhook,
+        "With --dev: name or address under which the API server reaches this machine. Default: the address by which this machine reaches it"),
 
     row("identity", "POD_NAME", Form::Text, None, Group::Scheduler,
         "What this process is called in the lease. Default: made up at start"),

@@ -266,6 +266,9 @@ impl Given {
             },
             certificate_secret: self.set("certificate-secret"),
             certificate_directory: self.text("certificate-directory"),
+            client_authority: self.text("webhook-client-authority"),
+            dev: self.boolean("dev"),
+            dev_host: self.text("dev-host"),
         }
     }
 

@@ -74,6 +74,8 @@ pub enum Outcome {
     Uncertain,
     /// It could not be read.
     Unreadable,
+    /// It was not looked at: a webhook in dev mode serves this cluster.
+    StoodAside,
 }
 
 impl Outcome {
@@ -91,6 +93,7 @@ impl Outcome {
             Self::Misconfigured => "misconfigured",
             Self::Uncertain => "uncertain",
             Self::Unreadable => "unreadable",
+            Self::StoodAside => "stood-aside",
         }
     }
 }
@@ -143,6 +146,11 @@ impl Ruling {
             ask: None,
             tell: Vec::new(),
         }
+    }
+
+    /// It passes, because somebody else judges it.
+    pub fn stood_aside() -> Self {
+        Self::of(Outcome::StoodAside)
     }
 
     fn of(outcome: Outcome) -> Self {

@@ -46,8 +46,9 @@ impl Listener for Heard {
         self.told.lock().unwrap().push(tell);
     }
 
-    fn fought_over(&self, _: &ObjectRef, message: &str) {
-        self.fought.lock().unwrap().push(message.to_owned());
+    fn fought_over(&self, _: &ObjectRef, schedule: Option<Arc<str>>, message: &str) {
+        let schedule = schedule.unwrap_or_default();
+        self.fought.lock().unwrap().push(format!("{schedule}: {message}"));
     }
 
     fn panicked(&self) {
@@ -215,7 +216,9 @@ async fn a_parent_that_was_made_again_or_is_up_by_now_is_not_written() {
 
 #[tokio::test]
 async fn rule_a8_what_is_held_again_and_again_is_reported_once_and_dry_runs_do_not_count() {
-    let (app, heard) = app(World::rewriting(), |_| {});
+    let mut world = World::rewriting();
+    world.add(&sleeping("3"));
+    let (app, heard) = app(world, |_| {});
     let old = sleeping("3");
     let mut review = update(&old, &changed(&old, |object| object["spec"]["replicas"] = json!(5)));
     review["request"]["dryRun"] = json!(true);
@@ -229,7 +232,11 @@ async fn rule_a8_what_is_held_again_and_again_is_reported_once_and_dry_runs_do_n
     }
     let fought = heard.fought.lock().unwrap();
     assert_eq!(fought.len(), 1);
-    assert!(fought[0].contains("held 6 times"), "{}", fought[0]);
+    assert!(
+        fought[0].starts_with("dev-weekday: ") && fought[0].contains("held 6 times"),
+        "{}",
+        fought[0]
+    );
 }
 
 #[tokio::test]

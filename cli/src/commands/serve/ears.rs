@@ -11,6 +11,7 @@ use prometheus_client::registry::Registry;
 use shared::kinds::Kinds;
 use shared::workload::ObjectRef;
 use webhook::handlers::{Listener, Ruled};
+use webhook::report::{Fight, Reports};
 use webhook::service::Tell;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -23,6 +24,7 @@ struct Labels {
 /// Counts and tells.
 pub struct Ears {
     events: Events,
+    reports: Reports,
     kinds: Kinds,
     rulings: Family<Labels, Counter>,
     latency: Histogram,
@@ -32,14 +34,15 @@ pub struct Ears {
 }
 
 impl Ears {
-    /// Hears; Events go to `events`.
-    pub fn new(events: Events, kinds: Kinds, registry: &mut Registry) -> Self {
+    /// Hears; Events go to `events`, and what is fought over to `reports`.
+    pub fn new(events: Events, reports: Reports, kinds: Kinds, registry: &mut Registry) -> Self {
         // A review of a few hundred bytes takes tens of microseconds; what takes longer than a second is near its deadline.
         const BUCKETS: [f64; 12] = [
             0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25, 1.0, 2.5,
         ];
         let ears = Self {
             events,
+            reports,
             kinds,
             rulings: Family::default(),
             latency: Histogram::new(BUCKETS),
@@ -117,9 +120,16 @@ impl Listener for Ears {
         self.remark(&tell.object, tell.uid, tell.reason, tell.message);
     }
 
-    fn fought_over(&self, workload: &ObjectRef, message: &str) {
+    fn fought_over(&self, workload: &ObjectRef, schedule: Option<Arc<str>>, message: &str) {
         self.fights.inc();
         tracing::warn!(%workload, "{message}");
+        if let Some(schedule) = schedule {
+            self.reports.tell(Fight {
+                workload: workload.clone(),
+                schedule,
+                message: message.to_owned(),
+            });
+        }
     }
 
     fn shed(&self) {

@@ -1,5 +1,6 @@
 //! `offhours run`, `offhours scheduler` and `offhours webhook`: the long-running servers.
 
+mod dev;
 mod ears;
 mod scheduling;
 mod webhook;
@@ -76,6 +77,13 @@ pub fn run(options: &Options<OfServers>, parts: Parts) -> anyhow::Result<Outcome
         && let Err(wrong) = scheduling::lease_settings(&settings, "x", "x").validate(settings.scheduler.write_timeout)
     {
         sources::WrongSettings::one(format!("the times of the lease do not fit each other: {wrong}")).tell();
+        return Ok(Outcome::Usage);
+    }
+    if settings.webhook.dev && (parts.scheduler || !parts.webhook) {
+        sources::WrongSettings::one(
+            "--dev (OFFHOURS_DEV) serves the webhook alone from this machine; use `offhours webhook --dev`".to_owned(),
+        )
+        .tell();
         return Ok(Outcome::Usage);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()

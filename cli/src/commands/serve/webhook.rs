@@ -1,7 +1,7 @@
 //! The webhook: certificates, registration, TLS server.
 
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,14 +19,15 @@ use serde_json::json;
 use shared::rules::{Place, Registration};
 use shared::settings::{OnUncertainty, Settings};
 use shared::workload::FIELD_MANAGER;
+use webhook::aside::Aside;
 use webhook::authorize::Authorizer;
 use webhook::eyes::Eyes;
 use webhook::handlers::{self, App};
 use webhook::state::{Policy, Sight};
-use webhook::{authorize, remember, server};
+use webhook::{aside, authorize, remember, report, server};
 
-use super::Shared;
 use super::ears::Ears;
+use super::{Shared, dev};
 use crate::ops::metrics::{Sample, Scrape};
 use crate::process::Tasks;
 
@@ -64,17 +65,31 @@ pub async fn start(
     let settings = &shared.settings.webhook;
     let own_users = own_users(shared).await?;
     tracing::info!(users = own_users.join(","), "our own accounts are let pass");
-    if settings.install {
-        let port = listener
-            .local_addr()
-            .context("the webhook's listener has no address")?
-            .port();
-        install(shared, &own_users, port).await?;
-    }
-    let (manager, certificates) = keep_certificates(shared, registry)?;
-    let (app, event_task) = app(shared, own_users, registry);
+    let port = listener
+        .local_addr()
+        .context("the webhook's listener has no address")?
+        .port();
+    let client_authority = settings.client_authority.as_deref().map(Path::new);
+    let (resolver, aside) = if settings.dev {
+        let resolver = dev::start(shared, &own_users, port, tasks).await?;
+        // Nobody to stand aside for: the Lease is ours.
+        (resolver, Aside::default())
+    } else {
+        if settings.install {
+            install(shared, &own_users, port).await?;
+        }
+        let (manager, certificates) = keep_certificates(shared, registry)?;
+        let stopped = shared.stop.wanted();
+        tasks.spawn("certificates", async move {
+            manager.run(stopped).await;
+            Ok(())
+        });
+        (certificates.resolver(), make_room(shared, tasks))
+    };
+    let tls = Arc::new(server::tls_config(resolver, client_authority)?);
+    let (mut app, event_task) = app(shared, own_users, registry, tasks);
+    app.aside = aside;
     let router = handlers::router(Arc::new(app));
-    let tls = Arc::new(server::tls_config(certificates.resolver(), None)?);
     let drain = shared.settings.drain_timeout;
     let options = server::Options {
         settle: (drain / 4).min(server::Options::default().settle),
@@ -87,12 +102,22 @@ pub async fn start(
         drop(event_task);
         Ok(())
     });
-    let stopped = shared.stop.wanted();
-    tasks.spawn("certificates", async move {
-        manager.run(stopped).await;
+    Ok(())
+}
+
+/// Stands aside for a webhook in dev mode.
+fn make_room(shared: &Shared, tasks: &mut Tasks) -> Aside {
+    let aside = Aside::default();
+    let (client, namespace) = (shared.clients.watches.clone(), shared.own_namespace.clone());
+    let (clock, seen, stopped) = (Arc::clone(&shared.clock), aside.clone(), shared.stop.wanted());
+    tasks.spawn("lease of dev mode", async move {
+        tokio::select! {
+            () = aside::follow(client, &namespace, clock, seen) => {}
+            () = stopped => {}
+        }
         Ok(())
     });
-    Ok(())
+    aside
 }
 
 /// The certificates, with their gate and metrics; whoever gets the manager runs it.
@@ -163,7 +188,7 @@ fn keep_certificates(shared: &Shared, registry: &mut Registry) -> anyhow::Result
 }
 
 /// What all requests share.
-fn app(shared: &Shared, own_users: Vec<String>, registry: &mut Registry) -> (App, EventTask) {
+fn app(shared: &Shared, own_users: Vec<String>, registry: &mut Registry, tasks: &mut Tasks) -> (App, EventTask) {
     let client = shared.clients.calls.clone();
     let settings = &shared.settings.webhook;
     let (events, event_task) = Events::start(
@@ -187,13 +212,29 @@ fn app(shared: &Shared, own_users: Vec<String>, registry: &mut Registry) -> (App
     let mut app = App::new(eyes, policy, Arc::clone(&shared.clock));
     app.authorizer = Some(Authorizer::new(authorize::ApiServer(client.clone())));
     app.parents = Some(Arc::new(remember::ApiServer(client)));
-    app.listener = Arc::new(Ears::new(events, shared.settings.kinds.clone(), registry));
+    let (reports, work) = report::reports(shared.clients.calls.clone(), Arc::clone(&shared.clock));
+    let stopped = shared.stop.wanted();
+    tasks.spawn("reports", async move {
+        tokio::select! {
+            () = work => {}
+            () = stopped => {}
+        }
+        Ok(())
+    });
+    app.listener = Arc::new(Ears::new(events, reports, shared.settings.kinds.clone(), registry));
     (app, event_task)
 }
 
 /// User names of our own accounts: those of the settings, and the one that this process runs under.
 async fn own_users(shared: &Shared) -> anyhow::Result<Vec<String>> {
     let mut users = shared.settings.own_identities.clone();
+    if shared.settings.webhook.dev {
+        // Whoever serves from a laptop is a person, who is held like everybody else.
+        if users.is_empty() {
+            users.push(format!("system:serviceaccount:{}:offhours", shared.own_namespace));
+        }
+        return Ok(users);
+    }
     let reviews: Api<SelfSubjectReview> = Api::all(shared.clients.calls.clone());
     let who = reviews
         .create(&PostParams::default(), &SelfSubjectReview::default())

@@ -14,7 +14,7 @@ use shared::schedule::Problem;
 use tokio::sync::OnceCell;
 
 /// The definition, installed once in the shared control plane.
-async fn with_definition(plane: &ControlPlane) -> anyhow::Result<Api<DynamicObject>> {
+pub async fn with_definition(plane: &ControlPlane) -> anyhow::Result<Api<DynamicObject>> {
     static INSTALLED: OnceCell<()> = OnceCell::const_new();
     let client: Client = plane.admin().await?;
     let resource = ApiResource::from_gvk_with_plural(
