@@ -114,6 +114,7 @@ async fn one_pass(settings: &Settings, one_shot: &OneShot) -> Result<Outcome, Re
             OneShotAction::Shutdown => State::Down,
             OneShotAction::Startup => State::Up,
         },
+        since: SystemClock.now(),
     });
     beside::configure(settings, &mut snapshot);
     let told = company.applications().cloned();

@@ -82,7 +82,7 @@ pub fn look(known: &Known<'_>, want: &Want, now: Timestamp) -> Look {
         .filter(|state| state.application_uid.is_empty() || state.application_uid == *uid);
     let known = Known { state, ..*known };
     match want {
-        Want::Leave => Look::settled(),
+        Want::Leave | Want::Opening(_) => Look::settled(),
         Want::Up(_) => resume(&known, want),
         Want::Down { .. } => pause(&known, want, now),
     }

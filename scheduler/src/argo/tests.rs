@@ -202,7 +202,7 @@ fn case_4_05_both_ways_of_pausing_keep_what_they_can_and_never_write_null() {
 }
 
 #[test]
-fn case_4_14_a_policy_comes_back_byte_for_byte_and_paused_means_not_automated() {
+fn fault_1_and_case_4_14_a_policy_comes_back_byte_for_byte_and_paused_means_not_automated() {
     for automated in [
         json!({}),
         json!({"prune": false, "selfHeal": false}),
@@ -232,7 +232,7 @@ fn case_4_14_a_policy_comes_back_byte_for_byte_and_paused_means_not_automated() 
 }
 
 #[test]
-fn one_that_is_not_automated_is_not_touched_and_never_resumed() {
+fn fault_1_one_that_is_not_automated_is_not_touched_and_never_resumed() {
     for policy in [
         json!({"syncOptions": ["Prune=false"]}),
         json!({"automated": {"enabled": false, "prune": true}}),
@@ -542,7 +542,7 @@ fn owners(world: &World, web: &ObjectRef) -> Option<(How, Vec<String>)> {
 }
 
 #[test]
-fn rule_a6_applications_are_looked_for_in_order() {
+fn fault_11_and_rule_a6_applications_are_looked_for_in_order_under_either_spelling() {
     let Night { mut world, web, .. } = night();
     let found = |how, name: &str| Some((how, vec![name.to_owned()]));
     assert_eq!(owners(&world, &web), None);

@@ -16,7 +16,8 @@ use super::action::{Action, Note, Purpose, Request, Skip, Target};
 use super::beside::{Unit, Want};
 use super::memory::{Memory, later};
 use super::snapshot::Snapshot;
-use super::workload::{Known, Step, decide_workload, skips_missed_runs};
+use super::workload::{Known, RAISED_REPEATEDLY, Step, decide_workload, moved_by_autoscaler, skips_missed_runs};
+use crate::hpa::Autoscalers;
 
 /// How old a CronJob's last run may be so that un-suspending it starts none that was missed before.
 const FRESH: SignedDuration = SignedDuration::from_secs(60);
@@ -70,6 +71,10 @@ pub struct Assessment {
     pub class: Class,
     /// Replicas kept where it is asleep or is to be put down.
     pub held: Option<u64>,
+    /// What it was is written down on it for as long as it is kept so.
+    pub recorded: bool,
+    /// Why its restore may not go yet.
+    pub opening: Option<Skip>,
     /// What stands beside it.
     pub units: Vec<Unit>,
     /// What is worth telling on the object.
@@ -93,18 +98,11 @@ pub fn assess(snapshot: &Snapshot, memory: &mut Memory, workload: &Workload, now
     let object = workload.object_ref();
     let first_sight = memory.observe(workload);
     let mut said = verdict(workload, &snapshot.surroundings(workload), now);
-    force(snapshot, &mut said, now);
+    force(snapshot, &mut said);
     let uid = &workload.uid;
     let timeout = said.schedule.as_ref().map(|schedule| schedule.startup.timeout);
-    // Restored by a former leader a moment ago, for all we know: the waves after it wait for it, too.
-    if first_sight
-        && said.state == State::Up
-        && !workload.ready
-        && let (Some(timeout), Some(since), Rule::Schedule(_)) = (timeout, said.since, &said.decided_by)
-        && now < later(since, timeout)
-        && workload.created.is_some_and(|created| created < since)
-    {
-        memory.wakes(uid, since);
+    if first_sight {
+        may_be_waking(memory, workload, &said, now);
     }
     let mut again = said.until;
     let mut sooner = |at: Option<Timestamp>| again = [again, at].into_iter().flatten().min();
@@ -117,15 +115,19 @@ pub fn assess(snapshot: &Snapshot, memory: &mut Memory, workload: &Workload, now
             _ => memory.give_up(uid),
         }
     }
+    let autoscalers = snapshot.autoscalers(&object);
+    let saved = autoscalers.as_ref().and_then(Autoscalers::saved);
     let known = Known {
         record: memory.record(uid),
         raised: memory.raised(uid),
-        autoscaler_range: snapshot.range(&object),
+        autoscaler_range: autoscalers.as_ref().and_then(Autoscalers::range),
+        autoscaler_held: autoscalers.as_ref().is_some_and(Autoscalers::is_held),
+        autoscaler_record: saved.as_ref(),
         default_replicas: snapshot.default_replicas,
         rolling: memory.rolling(uid),
     };
     let mut step = decide_workload(workload, &said, &known, now);
-    let company = ask_beside(snapshot, memory, workload, &said, &mut step, now);
+    let company = ask_beside(snapshot, memory, workload, &said, &known, &mut step, now);
     let asleep = company.asleep;
     let rolls = matches!(&step, Step::Skip(skip) if skip.reason == "RolloutInProgress");
     memory.rolls(uid, rolls, now);
@@ -160,6 +162,7 @@ pub fn assess(snapshot: &Snapshot, memory: &mut Memory, workload: &Workload, now
     };
     // What is wrong beside it does not make it fail: it sleeps.
     let trouble = trouble.or(company.trouble);
+    sooner(company.opening.as_ref().and_then(|skip| skip.again));
     Assessment {
         uid: Arc::clone(uid),
         version: Arc::clone(&workload.resource_version),
@@ -171,6 +174,8 @@ pub fn assess(snapshot: &Snapshot, memory: &mut Memory, workload: &Workload, now
         ),
         waking: memory.waking(uid).is_some(),
         held: company.held,
+        recorded: company.recorded,
+        opening: company.opening,
         units: company.units,
         skip_missed_runs: skips_missed_runs(workload, &said),
         asleep,
@@ -190,11 +195,26 @@ pub fn assess(snapshot: &Snapshot, memory: &mut Memory, workload: &Workload, now
     }
 }
 
+/// Restored by a former leader a moment ago, for all we know: the waves after it wait for it, too.
+fn may_be_waking(memory: &mut Memory, workload: &Workload, said: &Verdict, now: Timestamp) {
+    let timeout = said.schedule.as_ref().map(|schedule| schedule.startup.timeout);
+    if said.state == State::Up
+        && !workload.ready
+        && let (Some(timeout), Some(since), Rule::Schedule(_)) = (timeout, said.since, &said.decided_by)
+        && now < later(since, timeout)
+        && workload.created.is_some_and(|created| created < since)
+    {
+        memory.wakes(&workload.uid, since);
+    }
+}
+
 /// What stands beside a workload, and what it says.
 struct Beside {
     units: Vec<Unit>,
     asleep: bool,
     held: Option<u64>,
+    recorded: bool,
+    opening: Option<Skip>,
     trouble: Option<Skip>,
 }
 
@@ -211,6 +231,7 @@ fn ask_beside(
     memory: &Memory,
     workload: &Workload,
     said: &Verdict,
+    known: &Known<'_>,
     step: &mut Step,
     now: Timestamp,
 ) -> Beside {
@@ -218,32 +239,67 @@ fn ask_beside(
     let record = Record::read(workload).filter(|record| !record.foreign);
     let asleep = record.as_ref().is_some_and(|record| record.asleep(workload));
     // What was raised too often is put down again later: what stands beside it stays as it is.
-    let down_later = said.state == State::Down && matches!(step, Step::Skip(_));
-    let mut held = record
-        .filter(|_| asleep || down_later)
-        .map(|record| record.held_replicas);
+    let down_later = said.state == State::Down && matches!(step, Step::Skip(skip) if skip.reason == RAISED_REPEATEDLY);
+    // Its HPA went below what we hold, as it may.
+    let lowered = said.state == State::Down
+        && *step == Step::Nothing
+        && record
+            .as_ref()
+            .is_some_and(|record| moved_by_autoscaler(workload, record, known));
+    let mut recorded = asleep || down_later || lowered;
+    let lost = record.is_none();
+    let mut held = record.filter(|_| recorded).map(|record| record.held_replicas);
+    let present = workload.knobs.first().and_then(|reading| reading.value.as_ref());
+    let present = Some(present.and_then(record::count).unwrap_or(0));
     let mut trouble = None;
-    let want = |replicas: u64| Want::Down {
+    let mut opening = None;
+    let want = |replicas: u64, recorded: bool| Want::Down {
         replicas,
+        recorded,
         now,
         schedule: said.schedule.clone(),
     };
-    if let Step::Write {
-        purpose: Purpose::Down | Purpose::DownAgain | Purpose::Adjust,
-        edits,
-        ..
-    } = &*step
-    {
-        let wanted = edits.knobs.get(&0).and_then(|value| record::count(value.as_ref()?));
-        held = Some(wanted.unwrap_or(0));
-        let (closed, wrong) = snapshot.gate(&units, &want(wanted.unwrap_or(0)), memory, now);
-        trouble = wrong;
-        if let Some(skip) = closed {
-            *step = Step::Skip(skip);
+    match &*step {
+        Step::Write {
+            purpose: purpose @ (Purpose::Down | Purpose::DownAgain | Purpose::Adjust),
+            edits,
+            ..
+        } => {
+            let wanted = edits.knobs.get(&0).and_then(|value| record::count(value.as_ref()?));
+            // A record that is there already, but of an earlier window, is replaced by this write.
+            recorded = *purpose != Purpose::Down;
+            held = Some(wanted.unwrap_or(0));
+            let (closed, wrong) = snapshot.gate(&units, &want(wanted.unwrap_or(0), recorded), memory, now);
+            trouble = wrong;
+            if let Some(skip) = closed {
+                *step = Step::Skip(skip);
+            }
         }
-    } else if let (State::Down, Some(replicas)) = (said.state, held) {
-        let look = |unit| snapshot.look(unit, &want(replicas), memory, now);
-        trouble = units.iter().find_map(|unit| look(unit).trouble);
+        // It sleeps, and its record is on its way to it.
+        Step::Write {
+            purpose: Purpose::PutBack,
+            ..
+        } if lost => {
+            held = present;
+            // A lost record is known from memory, or from what its HPA keeps: that stays until it is written.
+            recorded = known.autoscaler_record.is_none();
+        }
+        Step::Write {
+            purpose: Purpose::Restore,
+            ..
+        } => {
+            held = held.or(present);
+            let want = Want::Opening(said.schedule.clone());
+            let look = |unit| snapshot.look(unit, &want, memory, now).closed;
+            opening = units.iter().find_map(look);
+            trouble = opening.clone().filter(|skip| skip.tell);
+        }
+        _ => {
+            if let (State::Down, Some(replicas)) = (said.state, held) {
+                let look = |unit| snapshot.look(unit, &want(replicas, recorded), memory, now);
+                trouble = units.iter().find_map(|unit| look(unit).trouble);
+            }
+        }
     }
     let object = workload.object_ref();
     let scaled = units.iter().any(|unit| matches!(unit, Unit::Autoscalers(_)));
@@ -260,12 +316,14 @@ fn ask_beside(
         units,
         asleep,
         held,
+        recorded,
+        opening,
         trouble,
     }
 }
 
 /// In one-shot mode the schedule's workloads are brought to one state, and nothing else is touched.
-fn force(snapshot: &Snapshot, said: &mut Verdict, now: Timestamp) {
+fn force(snapshot: &Snapshot, said: &mut Verdict) {
     if snapshot.leaving {
         if !matches!(said.decided_by, Rule::NeverTouched(_) | Rule::Terminating) {
             said.state = State::Up;
@@ -286,8 +344,8 @@ fn force(snapshot: &Snapshot, said: &mut Verdict, now: Timestamp) {
     }
     if matches!(said.decided_by, Rule::Schedule(_)) {
         said.state = forced.state;
-        // Each pass is a window of its own: what somebody set since the last one is what counts.
-        said.since = Some(now);
+        // Each pass is a window of its own: what somebody set since the last one is what counts. Records tell seconds.
+        said.since = Timestamp::from_second(forced.since.as_second()).ok();
         said.until = None;
     }
 }

@@ -1,7 +1,8 @@
 //! What stands beside workloads and would fight their sleep: autoscalers, Applications, Flux objects. (Client not required.)
 //!
 //! Before a workload is put down it is asked whether what stands beside it lets it sleep; after it is restored, what was done
-//! to that is undone. "Pause, then scale; restore, then resume": a pause that fails leaves the workload as it is.
+//! to that is undone. "Pause, then scale; restore, then resume": a pause that fails leaves the workload as it is. An autoscaler
+//! has an order of its own (see [`crate::hpa`]).
 
 use std::sync::Arc;
 
@@ -30,12 +31,16 @@ pub enum Unit {
 pub enum Want {
     /// Nobody knows, or it is not yet restored: nothing is changed.
     Leave,
+    /// It is asleep and about to be restored: what would undo that is undone first.
+    Opening(Option<Arc<Schedule>>),
     /// It is up: what was done is undone.
     Up(Option<Arc<Schedule>>),
     /// It sleeps, or is to be put down.
     Down {
         /// Replicas that are kept.
         replicas: u64,
+        /// What it was is written down on it.
+        recorded: bool,
         /// The instant of the decision.
         now: Timestamp,
         /// On whose behalf.
@@ -48,7 +53,7 @@ impl Want {
     pub fn schedule(&self) -> Option<&Arc<Schedule>> {
         match self {
             Self::Leave => None,
-            Self::Up(schedule) | Self::Down { schedule, .. } => schedule.as_ref(),
+            Self::Opening(schedule) | Self::Up(schedule) | Self::Down { schedule, .. } => schedule.as_ref(),
         }
     }
 }

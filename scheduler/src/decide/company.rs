@@ -173,11 +173,13 @@ fn want(snapshot: &Snapshot, unit: &Unit, assessed: &BTreeMap<ObjectRef, Assessm
             (_, State::Down, Some(replicas)) if asks => {
                 return Want::Down {
                     replicas,
+                    recorded: assessment.recorded,
                     now,
                     schedule,
                 };
             }
             // Asleep, and about to be restored, or nobody knows.
+            (_, State::Up, Some(_)) if matches!(unit, Unit::Autoscalers(_)) => Want::Opening(schedule),
             (_, State::Up | State::Unknown, Some(_)) | (Some(Want::Leave), _, _) => Want::Leave,
             (Some(Want::Up(Some(former))), _, _) => Want::Up(Some(former)),
             (_, State::Up | State::Down, _) => Want::Up(schedule),

@@ -19,7 +19,7 @@ use super::assess::{Assessment, Class, Order, action, assess, namespace_ref};
 use super::beside::Unit;
 use super::chores::{Chore, chores, patience_ends, schedule_ref};
 use super::company::Company;
-use super::memory::{Memory, Outcome, later};
+use super::memory::{Failure, Memory, Outcome, later};
 use super::snapshot::{Dirty, Snapshot};
 use super::workload::Step;
 
@@ -304,7 +304,7 @@ impl Decider {
             self.due.insert((at, object.clone()));
         }
         let purpose = assessment.purpose();
-        let free = self.memory.paused(object, now).is_none();
+        let free = self.memory.paused(object, now).is_none() && assessment.opening.is_none();
         let Some(schedule) = &assessment.schedule else {
             if let Some(purpose) = purpose.filter(|_| free) {
                 self.unpaced.insert((rank(purpose, assessment), object.clone()));
@@ -332,7 +332,7 @@ impl Decider {
             if free {
                 group.restores.insert(entry);
                 self.open.insert(Arc::clone(&schedule.name));
-            } else if !self.is_stuck(object, schedule, now) {
+            } else if !self.is_stuck(object, assessment, now) {
                 self.groups.entry(Arc::clone(&schedule.name)).and_modify(|group| {
                     group.paused.insert(entry);
                 });
@@ -346,10 +346,10 @@ impl Decider {
     }
 
     /// Whether a restore has failed for so long that later waves go on without it.
-    fn is_stuck(&self, object: &ObjectRef, schedule: &Schedule, now: Timestamp) -> bool {
-        self.memory
-            .failure(object)
-            .is_some_and(|failure| now >= later(failure.since, schedule.startup.timeout))
+    fn is_stuck(&self, object: &ObjectRef, assessment: &Assessment, now: Timestamp) -> bool {
+        let timeout = assessment.schedule.as_ref().map(|schedule| schedule.startup.timeout);
+        let failed = |failure: &Failure| now >= later(failure.since, timeout.unwrap_or_default());
+        self.memory.failure(object).is_some_and(failed) || assessment.opening.as_ref().is_some_and(|skip| skip.tell)
     }
 
     fn displace(&mut self, object: &ObjectRef, assessment: &Assessment) {
@@ -534,7 +534,9 @@ impl Decider {
     pub fn outstanding(&self, tries: u32) -> Vec<ObjectRef> {
         let wants = self.assessed.iter().filter(|(object, assessment)| {
             let failed = self.memory.failure(object).map_or(0, |failure| failure.times);
-            !self.memory.is_said(object) && assessment.purpose().is_some() && failed < tries
+            // What waits for an HPA that cannot be written is told as that.
+            let blocked = assessment.opening.as_ref().is_some_and(|skip| skip.tell) && tries < u32::MAX;
+            !self.memory.is_said(object) && assessment.purpose().is_some() && failed < tries && !blocked
         });
         wants.map(|(object, _)| object.clone()).collect()
     }

@@ -7,6 +7,7 @@ use shared::annotations::{PROTECTED, parse_bool};
 use shared::api::EnforcementMode;
 use shared::hpa::Hpa;
 use shared::policy::Schedule;
+use shared::record;
 use shared::workload::{Namespace, ObjectRef, Workload};
 
 use super::action::Skip;
@@ -249,8 +250,10 @@ impl Neighbours {
 
     fn autoscalers<'a>(&'a self, target: &'a ObjectRef, snapshot: &'a Snapshot) -> Autoscalers<'a> {
         let of = |index: &'a BTreeMap<ObjectRef, BTreeSet<ObjectRef>>| index.get(target).into_iter().flatten();
+        let count = |workload: &Arc<Workload>| record::count(workload.knobs.first()?.value.as_ref()?);
         Autoscalers {
             target,
+            count: snapshot.workload(target).and_then(count),
             hpas: of(&self.hpas_of)
                 .filter_map(|object| self.hpas.get(object))
                 .map(AsRef::as_ref)
@@ -269,9 +272,10 @@ impl Neighbours {
 }
 
 impl Snapshot {
-    /// `[minReplicas, maxReplicas]` by day of the HPAs that scale an object, asleep or not.
-    pub fn range(&self, object: &ObjectRef) -> Option<(u64, u64)> {
-        self.beside.autoscalers(object, self).range()
+    /// The HPAs that scale an object. `None`: there are none, nor backups of any.
+    pub fn autoscalers<'a>(&'a self, object: &'a ObjectRef) -> Option<Autoscalers<'a>> {
+        let some = self.beside.hpas_of.contains_key(object) || self.beside.backups_of.contains_key(object);
+        some.then(|| self.beside.autoscalers(object, self))
     }
 
     /// What stands beside a workload.

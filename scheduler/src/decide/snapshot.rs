@@ -21,6 +21,8 @@ pub struct Forced {
     pub schedule: Arc<str>,
     /// `Up` or `Down`.
     pub state: State,
+    /// When this began.
+    pub since: Timestamp,
 }
 
 /// What is needed of an `OffHoursSchedule` beside what it asks for.

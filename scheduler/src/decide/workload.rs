@@ -21,6 +21,8 @@ const ROLLOUT_NEWS: SignedDuration = SignedDuration::from_mins(1);
 
 /// How often somebody may raise a held workload in [`RAISE_WINDOW`] before it is put down only once in that time.
 const RAISE_LIMIT: usize = 2;
+/// Reason of the wait after that.
+pub const RAISED_REPEATEDLY: &str = "RaisedRepeatedly";
 /// See [`RAISE_LIMIT`].
 pub const RAISE_WINDOW: SignedDuration = SignedDuration::from_mins(10);
 
@@ -34,8 +36,12 @@ pub struct Known<'k> {
     pub record: Option<&'k Record>,
     /// When it was last put down again because somebody had raised it, oldest first.
     pub raised: &'k [Timestamp],
-    /// `[minReplicas, maxReplicas]` of the HPA that scales it.
+    /// `[minReplicas, maxReplicas]` by day of the HPA that scales it.
     pub autoscaler_range: Option<(u64, u64)>,
+    /// That HPA is held by us.
+    pub autoscaler_held: bool,
+    /// What that HPA keeps of it until its own record is there.
+    pub autoscaler_record: Option<&'k Record>,
     /// Replicas for a record that nobody can read.
     pub default_replicas: u64,
     /// Since when it is known to be rolled out while it should be down.
@@ -79,6 +85,10 @@ pub fn decide_workload(workload: &Workload, verdict: &Verdict, known: &Known<'_>
         .record
         .filter(|_| read.as_ref().is_none_or(|read| read.unreadable().is_some()))
         .filter(|record| record.asleep(workload));
+    // Lowered by the controller of an HPA that we hold, before we came to it.
+    let outrun = known
+        .autoscaler_record
+        .filter(|record| read.is_none() && record.asleep(workload) && !is_by_hand(workload));
     let step = match verdict.state {
         State::Unknown => return Step::Nothing,
         State::Up => {
@@ -90,9 +100,9 @@ pub fn decide_workload(workload: &Workload, verdict: &Verdict, known: &Known<'_>
                     .as_deref()
                     .is_none_or(|manager| manager == FIELD_MANAGER)
             });
-            up(workload, verdict, lost.or(read.as_ref()), known, now)
+            up(workload, verdict, lost.or(outrun).or(read.as_ref()), known, now)
         }
-        State::Down => match (lost, read.as_ref()) {
+        State::Down => match (lost.or(outrun), read.as_ref()) {
             (Some(record), _) => put_back(workload, record),
             (None, None) => put_down(workload, verdict, known, now),
             (None, Some(record)) => stay_down(workload, verdict, record, known, now),
@@ -106,7 +116,9 @@ fn up(workload: &Workload, verdict: &Verdict, record: Option<&Record>, known: &K
     if record.foreign && !claims(verdict) {
         return Step::Nothing;
     }
-    if !record.asleep(workload) {
+    // What its HPA made of it is no less than it was, or is not what it was.
+    let outgrown = present(workload) >= record.replicas() || !moved_by_autoscaler(workload, record, known);
+    if !record.asleep(workload) && outgrown {
         return Step::write(Purpose::Forget, patch::forget(workload, now), None);
     }
     let note = record.unreadable().map(|text| Note {
@@ -119,6 +131,30 @@ fn up(workload: &Workload, verdict: &Verdict, record: Option<&Record>, known: &K
     });
     let edits = patch::restore(workload, record, known.autoscaler_range, known.default_replicas, now);
     Step::write(Purpose::Restore, edits, note)
+}
+
+/// The field manager of the HPA controller. It sets the counts of what HPAs scale, and nobody else of that name does.
+const AUTOSCALER: &str = "kube-controller-manager";
+
+/// Whether a person, or a program of theirs, set the knob last.
+fn is_by_hand(workload: &Workload) -> bool {
+    workload
+        .managers
+        .knob
+        .as_deref()
+        .is_some_and(|manager| manager != FIELD_MANAGER && manager != AUTOSCALER)
+}
+
+/// Whether its HPA moved what we hold: that is nobody's wish. At 0 an HPA stands still, but for one whose minimum is 0.
+pub fn moved_by_autoscaler(workload: &Workload, record: &Record, known: &Known<'_>) -> bool {
+    known.autoscaler_range.is_some()
+        && (known.autoscaler_held || record.held_replicas > 0)
+        && workload.managers.knob.as_deref() == Some(AUTOSCALER)
+        && present(workload) != Some(record.held_replicas)
+}
+
+fn present(workload: &Workload) -> Option<u64> {
+    record::count(workload.knobs.first()?.value.as_ref()?)
 }
 
 /// Whether a schedule means this workload, so that other products' records are ours to read.
@@ -174,12 +210,13 @@ fn stay_down(workload: &Workload, verdict: &Verdict, record: &Record, known: &Kn
     {
         return Step::Nothing;
     }
-    if matches!(verdict.mode(), EnforcementMode::Warn | EnforcementMode::Off) {
+    let by_autoscaler = known.autoscaler_held && moved_by_autoscaler(workload, record, known);
+    if matches!(verdict.mode(), EnforcementMode::Warn | EnforcementMode::Off) && !by_autoscaler {
         return Step::Nothing;
     }
     if let Some(again) = raised_too_often(known.raised, now) {
         return Step::Skip(Skip {
-            reason: "RaisedRepeatedly",
+            reason: RAISED_REPEATEDLY,
             message: format!(
                 "{} raises it again and again while it is off hours; it is put down once in ten minutes",
                 who(workload)

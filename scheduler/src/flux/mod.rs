@@ -105,7 +105,7 @@ pub fn owner(workload: &Workload) -> Option<ObjectRef> {
 /// Looks at one: what is to be written, and whether its workloads may be put down.
 pub fn look(flux: &FluxObject, want: &Want, now: Timestamp) -> Look {
     match want {
-        Want::Leave => Look::settled(),
+        Want::Leave | Want::Opening(_) => Look::settled(),
         Want::Up(_) => resume(flux, want),
         Want::Down { .. } => suspend(flux, want, now),
     }

@@ -2,12 +2,15 @@
 
 use jiff::Timestamp;
 use serde_json::Value;
-use shared::annotations::{DOWN_SINCE, HELD_REPLICAS, ORIGINAL_SCALE_TARGET, format_instant, record_key, whole};
+use shared::annotations::{
+    DOWN_SINCE, HELD_REPLICAS, ORIGINAL_REPLICAS, ORIGINAL_SCALE_TARGET, format_instant, parse_instant, record_key,
+    whole,
+};
 use shared::api::HpaMode;
 use shared::hpa::Hpa;
 use shared::kinds::value_text;
 use shared::patch::Edits;
-use shared::record::{self, Entry};
+use shared::record::{self, Entry, Record};
 
 const MIN: usize = 0;
 const MAX: usize = 1;
@@ -89,8 +92,18 @@ pub(super) fn by_day(hpa: &Hpa) -> (u64, u64) {
     (min, number(MAX).unwrap_or(u64::MAX).max(min))
 }
 
+/// How far its target has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The target has no record yet, and this count: the controller must find no reason to lower it before it has one. So only
+    /// the minimum goes down, and the count is kept here, too, until the target's own record is there.
+    Unrecorded(Option<u64>),
+    /// What the target was is written down on it.
+    Recorded,
+}
+
 /// The change that holds it.
-pub(super) fn hold(hpa: &Hpa, holding: Holding, now: Timestamp) -> Edits {
+pub(super) fn hold(hpa: &Hpa, holding: Holding, stage: Stage, now: Timestamp) -> Edits {
     let mut edits = Edits::default();
     let mut moved = false;
     for index in [MIN, MAX] {
@@ -98,7 +111,12 @@ pub(super) fn hold(hpa: &Hpa, holding: Holding, now: Timestamp) -> Edits {
             continue;
         };
         let original = original(hpa, index);
-        let held = holding.held(index, original.as_ref());
+        let held = match stage {
+            // A cap that is there although nothing is recorded would pull the target down.
+            Stage::Unrecorded(_) if index == MAX && is_held(hpa) => original.clone(),
+            Stage::Unrecorded(_) if index == MAX => continue,
+            Stage::Unrecorded(_) | Stage::Recorded => holding.held(index, original.as_ref()),
+        };
         let key = knob.record_key();
         let record = (held != original).then(|| value_text(original.as_ref()));
         moved |= record.is_some();
@@ -119,14 +137,66 @@ pub(super) fn hold(hpa: &Hpa, holding: Holding, now: Timestamp) -> Edits {
     edits
         .annotations
         .insert(DOWN_SINCE.to_owned(), Some(since).filter(|_| moved));
+    let count = match (stage, holding) {
+        (Stage::Unrecorded(Some(count)), Holding::Cap(cap)) if moved => hpa
+            .object
+            .annotation(ORIGINAL_REPLICAS)
+            .map(str::to_owned)
+            .or_else(|| (count > cap).then(|| count.to_string())),
+        _ => None,
+    };
+    edits.annotations.insert(ORIGINAL_REPLICAS.to_owned(), count);
     edits.without_idle(&hpa.object)
 }
 
-/// The change that gives everything back, and the text of a record that could not be read.
-pub(super) fn give_back(hpa: &Hpa) -> (Edits, Option<String>) {
+/// Whether it is held by us.
+pub(super) fn is_held(hpa: &Hpa) -> bool {
+    holding(hpa).is_some()
+}
+
+/// Whether its controller may pull its target down to the number that is kept by night.
+pub(super) fn is_capped(hpa: &Hpa) -> bool {
+    matches!(holding(hpa), Some(Holding::Cap(_))) && entry(hpa, MAX) != Entry::None
+}
+
+/// What its target was when it was first held, where the target's own record was not seen yet: the copy of that record.
+pub(super) fn saved(hpa: &Hpa) -> Option<Record> {
+    let count = hpa.object.annotation(ORIGINAL_REPLICAS).and_then(whole)?;
+    let Some(Holding::Cap(held_replicas)) = holding(hpa) else {
+        return None;
+    };
+    let since = hpa.object.annotation(DOWN_SINCE)?;
+    Some(Record {
+        entries: vec![Entry::Was(Some(count.into()))],
+        down_since: parse_instant(DOWN_SINCE, since).ok(),
+        held_replicas,
+        foreign: false,
+        differs: false,
+    })
+}
+
+/// How much is given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Back {
+    /// What would pull the target down again. A minimum above what it has would make its controller raise it, and that write
+    /// may come after ours: a conflict does not stop it.
+    Cap,
+    All,
+}
+
+/// The change that gives it back, and the text of a record that could not be read.
+pub(super) fn give_back(hpa: &Hpa, back: Back) -> (Edits, Option<String>) {
     let mut edits = Edits::default();
     let mut unreadable = None;
+    let only_cap = back == Back::Cap && is_held(hpa) && entry(hpa, MIN) != Entry::None;
+    if only_cap && !is_capped(hpa) && matches!(holding(hpa), Some(Holding::Cap(_))) {
+        return (edits, None);
+    }
+    let only_cap = only_cap && is_capped(hpa);
     for index in [MIN, MAX] {
+        if only_cap && index == MIN {
+            continue;
+        }
         match entry(hpa, index) {
             Entry::None => {}
             Entry::Unreadable(text) => unreadable = Some(text.to_string()),
@@ -135,7 +205,7 @@ pub(super) fn give_back(hpa: &Hpa) -> (Edits, Option<String>) {
             }
         }
     }
-    if let Some(text) = hpa.object.annotation(ORIGINAL_SCALE_TARGET) {
+    if let (false, Some(text)) = (only_cap, hpa.object.annotation(ORIGINAL_SCALE_TARGET)) {
         match serde_json::from_str::<Value>(text) {
             Ok(target) if target.is_object() => {
                 edits.knobs.insert(TARGET, Some(target));
@@ -154,14 +224,21 @@ pub(super) fn give_back(hpa: &Hpa) -> (Edits, Option<String>) {
         edits.knobs.insert(MIN, Some(max.into()));
     }
     let keys = hpa.object.annotations.iter().flatten().map(|(key, _)| key.as_ref());
-    for key in keys.filter(|key| is_ours(key)) {
+    let goes = |key: &&str| {
+        if only_cap {
+            **key == record_key("max-replicas")
+        } else {
+            is_ours(key)
+        }
+    };
+    for key in keys.filter(goes) {
         edits.annotations.insert(key.to_owned(), None);
     }
     (edits.without_idle(&hpa.object), unreadable)
 }
 
 fn is_ours(key: &str) -> bool {
-    [DOWN_SINCE, HELD_REPLICAS, ORIGINAL_SCALE_TARGET].contains(&key)
+    [DOWN_SINCE, HELD_REPLICAS, ORIGINAL_REPLICAS, ORIGINAL_SCALE_TARGET].contains(&key)
         || key == record_key("min-replicas")
         || key == record_key("max-replicas")
 }

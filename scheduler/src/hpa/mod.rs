@@ -1,6 +1,11 @@
 //! HPAs: what their mode asks for while their target sleeps. (Client not required.)
 //!
 //! An HPA stands still while its target is at 0; above 0 it would fight at every sync, and is capped.
+//!
+//! Its controller acts at any moment, also between two writes of ours, so the order is what keeps a count from being lost. At
+//! closing: the minimum goes down (and the count is kept on the HPA), the target is put down with its record, and only then is
+//! the maximum capped. At opening: the maximum is given back, then the target is restored, and then the minimum is given back. A
+//! number that the controller sets in between is nobody's wish.
 
 mod backup;
 mod bounds;
@@ -12,10 +17,11 @@ use std::sync::Arc;
 use shared::api::HpaMode;
 use shared::hpa::Hpa;
 use shared::patch::Preconditions;
+use shared::record::Record;
 use shared::workload::ObjectRef;
 
 pub use backup::{Backup, backup_keep};
-use bounds::Holding;
+use bounds::{Back, Holding, Stage};
 
 use crate::decide::action::{Purpose, Request, Skip, Target};
 use crate::decide::beside::{Look, Move, Want};
@@ -31,6 +37,8 @@ pub const HPA_DELETED: &str = "HpaDeleted";
 pub struct Autoscalers<'a> {
     /// The target.
     pub target: &'a ObjectRef,
+    /// Its count now.
+    pub count: Option<u64>,
     /// Its HPAs, by name.
     pub hpas: Vec<&'a Hpa>,
     /// Backups of HPAs of it.
@@ -63,11 +71,22 @@ impl Autoscalers<'_> {
     pub fn look(&self, want: &Want, zeros: &Zeros) -> Look {
         let mut look = match want {
             Want::Leave => return Look::settled(),
+            Want::Opening(_) => self.open(want),
             Want::Up(_) => self.give_back(want),
-            Want::Down { replicas, schedule, .. } => {
+            Want::Down {
+                replicas,
+                recorded,
+                schedule,
+                ..
+            } => {
                 let mode = schedule.as_ref().map_or(HpaMode::Keep, |schedule| schedule.hpa);
+                let stage = if *recorded {
+                    Stage::Recorded
+                } else {
+                    Stage::Unrecorded(self.count)
+                };
                 match mode {
-                    HpaMode::Keep | HpaMode::MinZero => self.hold(want, *replicas, mode, zeros),
+                    HpaMode::Keep | HpaMode::MinZero => self.hold(want, *replicas, stage, mode, zeros),
                     HpaMode::DeleteRestore | HpaMode::DeleteOnly => self.delete(want, mode),
                 }
             }
@@ -86,13 +105,27 @@ impl Autoscalers<'_> {
             .filter(|hpa| !hpa.object.terminating && !is_kedas(hpa))
     }
 
-    fn hold(&self, want: &Want, replicas: u64, mode: HpaMode, zeros: &Zeros) -> Look {
+    /// Whether one of them is held by us.
+    pub fn is_held(&self) -> bool {
+        self.hpas.iter().any(|hpa| bounds::is_held(hpa))
+    }
+
+    /// What the target was when it was first held, as long as its own record was not seen.
+    pub fn saved(&self) -> Option<Record> {
+        self.hpas.iter().find_map(|hpa| bounds::saved(hpa))
+    }
+
+    fn hold(&self, want: &Want, replicas: u64, stage: Stage, mode: HpaMode, zeros: &Zeros) -> Look {
         let mut look = Look::settled();
         for hpa in self.ours() {
             let Some(holding) = Holding::of(replicas, mode) else {
                 continue;
             };
             if holding == Holding::MinZero {
+                // At 0 it stands still with any minimum, and with 0 its controller could be the first to lower the target.
+                if stage != Stage::Recorded {
+                    continue;
+                }
                 match zeros.get(&hpa.object.uid) {
                     Some(Err(why)) => {
                         look.trouble = Some(refused_zero(hpa, why));
@@ -105,7 +138,7 @@ impl Autoscalers<'_> {
                     _ => {}
                 }
             }
-            let edits = bounds::hold(hpa, holding, instant(want));
+            let edits = bounds::hold(hpa, holding, stage, instant(want));
             if !edits.is_empty() {
                 let body = edits.patch(&hpa.object, Preconditions::State);
                 look.moves.push(patch(hpa, body, false, want));
@@ -177,20 +210,30 @@ impl Autoscalers<'_> {
         look
     }
 
-    fn give_back(&self, want: &Want) -> Look {
-        let mut look = Look::settled();
-        for hpa in self.hpas.iter().copied().filter(|hpa| !hpa.object.terminating) {
-            let (edits, unreadable) = bounds::give_back(hpa);
-            if edits.is_empty() {
-                continue;
-            }
-            let mut step = patch(hpa, edits.patch(&hpa.object, Preconditions::State), false, want);
-            if let Some(text) = unreadable {
-                let message = format!("the record {text:?} could not be read; that field stays as it is");
-                step = step.telling("RecordUnreadable", message, true);
-            }
-            look.moves.push(step);
+    /// Before the target is restored: a bound that is capped still would pull it down again, and its record would be gone.
+    fn open(&self, want: &Want) -> Look {
+        // The only copy of that record goes last; nothing is capped as long as it is here.
+        if self.saved().is_some() {
+            return Look::settled();
         }
+        let mut look = self.bounds_back(want, Back::Cap);
+        if self
+            .hpas
+            .iter()
+            .any(|hpa| !hpa.object.terminating && bounds::is_capped(hpa))
+        {
+            look.closed = Some(Skip {
+                reason: "AutoscalerPending",
+                message: "its HPA is given back first".to_owned(),
+                tell: false,
+                again: None,
+            });
+        }
+        look
+    }
+
+    fn give_back(&self, want: &Want) -> Look {
+        let mut look = self.bounds_back(want, Back::All);
         for backup in &self.backups {
             match self.hpas.iter().find(|hpa| *hpa.object.name == *backup.hpa_name) {
                 // Ours from a moment ago, or somebody else's: both stay.
@@ -216,6 +259,23 @@ impl Autoscalers<'_> {
         look
     }
 
+    fn bounds_back(&self, want: &Want, back: Back) -> Look {
+        let mut look = Look::settled();
+        for hpa in self.hpas.iter().copied().filter(|hpa| !hpa.object.terminating) {
+            let (edits, unreadable) = bounds::give_back(hpa, back);
+            if edits.is_empty() {
+                continue;
+            }
+            let mut step = patch(hpa, edits.patch(&hpa.object, Preconditions::State), false, want);
+            if let Some(text) = unreadable {
+                let message = format!("the record {text:?} could not be read; that field stays as it is");
+                step = step.telling("RecordUnreadable", message, true);
+            }
+            look.moves.push(step);
+        }
+        look
+    }
+
     fn backup_of(&self, hpa: &Hpa) -> Option<&Backup> {
         // Only our own: K8s-OffHours' place may not be ours to write to.
         self.backups
@@ -228,7 +288,7 @@ impl Autoscalers<'_> {
 fn instant(want: &Want) -> jiff::Timestamp {
     match want {
         Want::Down { now, .. } => *now,
-        Want::Leave | Want::Up(_) => jiff::Timestamp::UNIX_EPOCH,
+        Want::Leave | Want::Opening(_) | Want::Up(_) => jiff::Timestamp::UNIX_EPOCH,
     }
 }
 
@@ -315,5 +375,7 @@ pub fn hpa_ref(namespace: &Arc<str>, name: impl Into<Arc<str>>) -> ObjectRef {
     }
 }
 
+#[cfg(test)]
+mod order_tests;
 #[cfg(test)]
 mod tests;

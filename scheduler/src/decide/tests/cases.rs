@@ -325,10 +325,24 @@ fn fault_3_startup_without_a_record_leaves_the_owners_zero() {
     snapshot.forced = Some(Forced {
         schedule: Arc::from("office"),
         state: State::Up,
+        since: at(DAY),
     });
     assert!(decide(&snapshot, &Memory::default(), at(DAY)).actions.is_empty());
     assert_eq!(pass(&mut world, &schedules, NIGHT), 0);
     assert_eq!(world.replicas(&object), Some(0));
+}
+
+#[test]
+fn fault_4_a_manifest_without_replicas_gets_its_count_from_the_record_not_from_a_sync() {
+    let (mut world, schedules) = shop();
+    let object = world.deployment("shop", "web", 3);
+    assert_eq!(forced(&mut world, &schedules, State::Down, NIGHT), 1);
+    assert_eq!(world.replicas(&object), Some(0));
+    // A sync of a manifest that does not name the replicas leaves them as they are.
+    world.edit(&object, |object| object["spec"]["template"] = json!({"metadata": {}}));
+    assert_eq!(forced(&mut world, &schedules, State::Up, MORNING), 1);
+    assert_eq!(world.replicas(&object), Some(3));
+    assert!(world.own_keys(&object).is_empty());
 }
 
 #[test]
@@ -386,6 +400,7 @@ fn forced(world: &mut World, schedules: &Arc<Schedules>, state: State, now: &str
     snapshot.forced = Some(Forced {
         schedule: Arc::from("office"),
         state,
+        since: at(now),
     });
     let decision = decide(&snapshot, &Memory::default(), at(now));
     let actions = decision.actions.iter().chain(&decision.waiting);

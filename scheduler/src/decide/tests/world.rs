@@ -9,7 +9,7 @@ use shared::annotations;
 use shared::kinds::Kinds;
 use shared::policy::{Origin, Schedule, Schedules};
 use shared::schedule::{Definition, compile};
-use shared::workload::{Namespace, ObjectRef, Workload};
+use shared::workload::{FIELD_MANAGER, Namespace, ObjectRef, Workload};
 
 use crate::decide::action::{Action, Request};
 use crate::decide::decide;
@@ -347,6 +347,9 @@ impl World {
             return Err(Refused::Conflict);
         }
         place["metadata"]["resourceVersion"] = Value::from(version);
+        if place["spec"].get("replicas") != before["spec"].get("replicas") {
+            owned_by(place, FIELD_MANAGER);
+        }
         self.writes += 1;
         Ok(())
     }
@@ -373,6 +376,18 @@ fn read<T>(keep: &shared::prune::Keep, value: &Value, read: impl Fn(&Value) -> T
 pub fn settled(replicas: u64) -> Value {
     json!({"observedGeneration": 1_000_000, "replicas": replicas, "updatedReplicas": replicas, "readyReplicas": replicas,
         "availableReplicas": replicas})
+}
+
+/// Who set the replicas last, where field managers are kept.
+pub fn owned_by(object: &mut Value, manager: &str) {
+    let Some(entries) = object["metadata"]
+        .get_mut("managedFields")
+        .and_then(Value::as_array_mut)
+    else {
+        return;
+    };
+    entries.retain(|entry| entry.pointer("/fieldsV1/f:spec/f:replicas").is_none());
+    entries.push(json!({"manager": manager, "operation": "Update", "fieldsV1": {"f:spec": {"f:replicas": {}}}}));
 }
 
 /// Sets or removes one key of a map in `metadata`.

@@ -374,6 +374,7 @@ async fn one_shot(server: &Server, state: State, dry_run: bool) -> Summary {
     parts.observer.snapshot_mut().forced = Some(Forced {
         schedule: Arc::from("office"),
         state,
+        since: parts.clock.now(),
     });
     let view = Arc::clone(parts.follower.view());
     let limit = Duration::from_mins(15);

@@ -89,6 +89,7 @@ impl Night {
         snapshot.forced = Some(Forced {
             schedule: Arc::from(self.schedule.as_str()),
             state,
+            since: RealClock.now(),
         });
         let mut observer = Observer::new(Arc::clone(&view), source, snapshot).with(beside);
         let settings = ActSettings {
@@ -229,6 +230,11 @@ async fn a_night_beside_the_real_controller(mode: HpaMode, down: u32) -> anyhow:
 #[tokio::test]
 async fn keep_lets_the_autoscaler_stand_still_and_take_over_again() -> anyhow::Result<()> {
     a_night_beside_the_real_controller(HpaMode::Keep, 0).await
+}
+
+#[tokio::test]
+async fn a_partial_sleep_is_not_fought_by_the_autoscaler() -> anyhow::Result<()> {
+    a_night_beside_the_real_controller(HpaMode::Keep, 1).await
 }
 
 #[tokio::test]

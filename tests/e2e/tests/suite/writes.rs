@@ -266,6 +266,50 @@ async fn rule_s7_after_our_write_the_next_server_side_apply_is_no_conflict() -> 
 }
 
 #[tokio::test]
+async fn case_2_24_of_an_object_that_others_apply_we_own_nothing_that_they_want_to_remove() -> anyhow::Result<()> {
+    let mut world = World::new(&Identity::admin()).await?;
+    let apply = |manifest: String| {
+        let (namespace, manager) = (&world.namespace, "--field-manager=argocd-controller");
+        let call = ["apply", "--server-side", manager, "-n", namespace, "-f", "-"];
+        anyhow::Ok(world.plane.kubectl(&call)?.stdin(manifest))
+    };
+    let image = "image: registry.example/c:1";
+    let with = deployment("web", 3).replace(image, &format!("{image}, env: [{{name: X, value: x}}]"));
+    apply(with)?.ok().await?;
+    let without = apply(deployment("web", 3))?;
+    let web = world.target("web").await?;
+    for (from, to) in [(3, 0), (0, 3)] {
+        let answer = world.write_action(action(&web, scale(from, to))).await;
+        ensure!(answer.ended == Ended::Done, "{answer:?}");
+    }
+    let get = |output| {
+        let call = [
+            "get",
+            "deployment/web",
+            "-n",
+            &world.namespace,
+            "--show-managed-fields",
+            "-o",
+            output,
+        ];
+        world.plane.kubectl(&call)
+    };
+    let owned = get(r#"jsonpath={.metadata.managedFields[?(@.manager=="offhours")].fieldsV1}"#)?;
+    ensure!(
+        owned.ok().await?.stdout == r#"{"f:spec":{"f:replicas":{}}}"#,
+        "{}",
+        owned.ok().await?.stdout
+    );
+    without.ok().await?;
+    let env = get("jsonpath={.spec.template.spec.containers[0].env}")?
+        .ok()
+        .await?
+        .stdout;
+    ensure!(env.is_empty(), "{env}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_event_is_what_kubectl_shows() -> anyhow::Result<()> {
     let mut world = World::new(&Identity::admin()).await?;
     let web = world.deployment("web", 3).await?;
