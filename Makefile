@@ -75,6 +75,11 @@ fuzz: ## fuzz the parsers of schedules for FUZZ_SECONDS (needs a nightly compile
 bench-schedule: ## cost of questions to a schedule, beside croner
 	$(CARGO) bench -p shared --bench schedule
 
+.PHONY: fixtures
+fixtures: controlplane ## record anew what clients send to the webhook, for its unit tests
+	@tests/controlplane/build.sh helm
+	$(CARGO) test -p e2e --test suite -- --ignored --exact webhook::fixtures::record_what_clients_send
+
 # Both servers as they are shipped: the product and the bare one beside it are built alike.
 .PHONY: bench-webhook
 bench-webhook: controlplane ## what the webhook costs a request through a real API server, beside none and a bare server (20 minutes)

@@ -478,6 +478,7 @@ impl ControlPlane {
             kubeconfig: self.kubeconfig_for(who)?,
             cache: self.folder.file("kubectl-cache"),
             arguments: arguments.iter().map(|argument| argument.as_ref().to_owned()).collect(),
+            environment: Vec::new(),
             input: String::new(),
         })
     }

@@ -14,6 +14,7 @@ pub struct Kubectl {
     pub(crate) kubeconfig: PathBuf,
     pub(crate) cache: PathBuf,
     pub(crate) arguments: Vec<String>,
+    pub(crate) environment: Vec<(String, String)>,
     pub(crate) input: String,
 }
 
@@ -52,6 +53,12 @@ impl Kubectl {
         self
     }
 
+    /// A variable of its environment, such as `KUBE_EDITOR`.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// Another kubeconfig: another person.
     pub fn kubeconfig(mut self, path: impl Into<PathBuf>) -> Self {
         self.kubeconfig = path.into();
@@ -65,10 +72,13 @@ impl Kubectl {
 
     /// Runs it, whatever comes.
     pub async fn output(&self) -> anyhow::Result<KubectlOutput> {
-        let program = Program::new(&self.program)
+        let mut program = Program::new(&self.program)
             .args(self.arguments.iter().cloned())
             .arg(format!("--cache-dir={}", self.cache.display()))
             .env("KUBECONFIG", self.kubeconfig.display().to_string());
+        for (name, value) in &self.environment {
+            program = program.env(name, value);
+        }
         let input = self.input.clone();
         let output = tokio::task::spawn_blocking(move || program.run(&input))
             .await

@@ -255,6 +255,83 @@ async fn while_endpoints_move_everything_is_served_and_connections_are_asked_to_
     running.server.abort();
 }
 
+/// Kinds of HTTP/2 frames, and their flags.
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOODBYE: u8 = 7;
+const ACKNOWLEDGED: u8 = 1;
+const END_OF_STREAM: u8 = 1;
+const END_OF_HEADERS: u8 = 4;
+
+async fn send_frame(stream: &mut TlsStream<TcpStream>, kind: u8, flags: u8, id: u32, payload: &[u8]) {
+    let mut bytes = vec![0, 0, u8::try_from(payload.len()).unwrap(), kind, flags];
+    bytes.extend_from_slice(&id.to_be_bytes());
+    bytes.extend_from_slice(payload);
+    // The server may have closed it by then; the next read tells.
+    let _ = stream.write_all(&bytes).await;
+}
+
+/// The next frame: kind, flags, stream. `None`: the connection is closed. What has to be acknowledged is.
+async fn next_frame(stream: &mut TlsStream<TcpStream>) -> Option<(u8, u8, u32)> {
+    let mut head = [0_u8; 9];
+    timeout(SOON, stream.read_exact(&mut head))
+        .await
+        .expect("a frame or the end")
+        .ok()?;
+    let [a, b, c, kind, flags, id @ ..] = head;
+    let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+    stream.read_exact(&mut payload).await.ok()?;
+    if matches!(kind, SETTINGS | PING) && flags & ACKNOWLEDGED == 0 {
+        let echo = if kind == PING { &*payload } else { &[] };
+        send_frame(stream, kind, ACKNOWLEDGED, 0, echo).await;
+    }
+    Some((kind, flags, u32::from_be_bytes(id)))
+}
+
+/// Asks for `/` on this stream; whether the server said goodbye before the answer had ended.
+async fn asks_by_2(stream: &mut TlsStream<TcpStream>, id: u32) -> bool {
+    // GET, https, /, and an authority, by the static table of HPACK.
+    let block = [0x82, 0x87, 0x84, 0x41, 1, b'x'];
+    send_frame(stream, HEADERS, END_OF_STREAM | END_OF_HEADERS, id, &block).await;
+    let mut goodbye = false;
+    loop {
+        let (kind, flags, of) = next_frame(stream).await.expect("an answer before the end");
+        goodbye |= kind == GOODBYE;
+        if of == id && matches!(kind, DATA | HEADERS) && flags & END_OF_STREAM != 0 {
+            return goodbye;
+        }
+    }
+}
+
+#[tokio::test]
+async fn on_http_2_every_request_is_answered_then_goodbye_is_said_and_the_connection_closed() {
+    let options = Options {
+        settle: Duration::from_secs(3_600),
+        ..quick()
+    };
+    let mut running = Running::start(hello(), options, None);
+    let mut stream = running.connect_with(running.client(&[b"h2"])).await.unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    send_frame(&mut stream, SETTINGS, 0, 0, &[]).await;
+    assert!(!asks_by_2(&mut stream, 1).await, "nobody leaves yet");
+
+    running.stop();
+    let mut id = 3;
+    // Until the server has taken notice, a connection goes on.
+    while !asks_by_2(&mut stream, id).await {
+        id += 2;
+        assert!(id < 100_001, "no goodbye");
+    }
+    while next_frame(&mut stream).await.is_some() {}
+    // Clients come back on a new connection, which is served.
+    let mut fresh = running.connect().await;
+    ask(&mut fresh, "/").await;
+    assert!(answer(&mut fresh).await.ends_with("hello"));
+    running.server.abort();
+}
+
 #[tokio::test]
 async fn case_5_20_a_swapped_certificate_is_seen_by_the_next_handshake_and_open_connections_go_on() {
     let running = Running::start(hello(), quick(), None);

@@ -4,6 +4,7 @@ mod cases;
 mod configure;
 mod hold;
 mod properties;
+mod recorded;
 mod review;
 mod serving;
 mod world;

@@ -75,7 +75,7 @@ async fn bench() -> anyhow::Result<()> {
     }
     for (what, concurrency, _) in &all {
         // Connections and caches.
-        round(&stage, *what, *concurrency, 10 * concurrency, 0).await?;
+        round(&stage, *what, *concurrency, 2 * concurrency, 0).await?;
     }
     for number in 0..rounds {
         for (what, concurrency, found) in &mut all {

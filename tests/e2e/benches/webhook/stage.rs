@@ -379,6 +379,8 @@ async fn register(
             ..LabelSelector::default()
         }),
         failure_policy: FailurePolicy::Fail,
+        // A machine that is busy with other things is no reason to break off.
+        timeout_seconds: 10,
         ca_bundle: authority.to_vec(),
         ..Registration::in_cluster(OWN_NAMESPACE, service, "offhours")
     };

@@ -2,6 +2,7 @@
 
 mod configure;
 mod dev;
+mod fixtures;
 mod hold;
 mod rollout;
 mod stage;

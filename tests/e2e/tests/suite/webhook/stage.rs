@@ -31,8 +31,8 @@ use webhook::remember;
 use webhook::service::{Outcome, Tell};
 use webhook::state::{Policy, Sight};
 
-const NAMESPACE: &str = "offhours-system";
-const SERVICE: &str = "offhours-webhook";
+pub const NAMESPACE: &str = "offhours-system";
+pub const SERVICE: &str = "offhours-webhook";
 
 struct Wall;
 
@@ -83,8 +83,27 @@ impl Heard {
     }
 }
 
+/// Reviews as the API server sent them, to the path [`RECORD`], which lets everything pass.
+pub type Reviews = Arc<Mutex<Vec<Value>>>;
+
+/// See [`Reviews`].
+pub const RECORD: &str = "/record";
+
+fn recorder(reviews: Reviews) -> axum::Router {
+    let record = move |axum::Json(review): axum::Json<Value>| {
+        let uid = review["request"]["uid"].clone();
+        reviews.lock().unwrap().push(review);
+        std::future::ready(axum::Json(json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {"uid": uid, "allowed": true},
+        })))
+    };
+    axum::Router::new().route(RECORD, axum::routing::post(record))
+}
+
 pub struct Stage {
     pub plane: ControlPlane,
+    pub port: u16,
+    pub reviews: Reviews,
     pub heard: Arc<Heard>,
     pub sight: Arc<Eyes>,
 }
@@ -105,29 +124,15 @@ impl Stage {
         install_crypto_provider();
         let plane = ControlPlane::start(Options::named("webhook")).await?;
         let admin = plane.admin().await?;
-        install_crd(&plane).await?;
-        plane
-            .apply(&format!(
-                "apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}}}"
-            ))
-            .await?;
-        plane
-            .apply(
-                &json!({
-                    "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-                    "metadata": {"name": "offhours-test"},
-                    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-                    "subjects": [{"kind": "ServiceAccount", "name": "offhours", "namespace": NAMESPACE}],
-                })
-                .to_string(),
-            )
-            .await?;
+        prepare(&plane).await?;
         let port = free_port()?;
         plane.service_to_localhost(NAMESPACE, SERVICE, port).await?;
         let certificate = plane.serving_certificate(&[&format!("{SERVICE}.{NAMESPACE}.svc")])?;
         let own = plane.config(&Identity::service_account(NAMESPACE, "offhours")).await?;
         let heard = Arc::new(Heard::default());
         let listener = Arc::clone(&heard);
+        let reviews = Reviews::default();
+        let recorder = recorder(Arc::clone(&reviews));
         let (ready, started) = tokio::sync::oneshot::channel();
         // Each test has a runtime of its own, which ends with it; the webhook outlives them.
         std::thread::spawn(move || {
@@ -167,7 +172,7 @@ impl Stage {
                 ready.send(sight).ok();
                 let address = SocketAddr::from(([127, 0, 0, 1], port));
                 axum_server::bind_rustls(address, tls)
-                    .serve(router(Arc::new(app)).into_make_service())
+                    .serve(router(Arc::new(app)).merge(recorder).into_make_service())
                     .await
                     .unwrap();
             });
@@ -184,7 +189,13 @@ impl Stage {
             ..Registration::in_cluster(NAMESPACE, SERVICE, "offhours")
         };
         webhook::install::install(&admin, &registration, &Kinds::default()).await?;
-        let stage = Self { plane, heard, sight };
+        let stage = Self {
+            plane,
+            port,
+            reviews,
+            heard,
+            sight,
+        };
         // The API server takes up configurations in its own time.
         wait_for("the API server to call the webhook", SOON, || async {
             let namespace = "default";
@@ -300,6 +311,20 @@ impl Stage {
         let output = self.ok(namespace, &["get", what, name, "-o", "json"]).await?;
         Ok(serde_json::from_str(&output.stdout)?)
     }
+}
+
+/// CRD, namespace and rights of the product.
+async fn prepare(plane: &ControlPlane) -> anyhow::Result<()> {
+    install_crd(plane).await?;
+    let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}}}");
+    plane.apply(&namespace).await?;
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "offhours-test"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": "offhours", "namespace": NAMESPACE}],
+    });
+    plane.apply(&binding.to_string()).await
 }
 
 async fn install_crd(plane: &ControlPlane) -> anyhow::Result<()> {
