@@ -71,6 +71,9 @@ enum Command {
     Completion(commands::reference::CompletionArguments),
     /// Write man pages into a directory
     Man(commands::reference::ManArguments),
+    /// Print what the chart is made of: roles and webhooks, or the schema of its values
+    #[command(hide = true)]
+    Rules(commands::rules::Arguments),
     /// Print the reference of commands or of options, as Markdown
     #[command(hide = true)]
     Reference(commands::reference::ReferenceArguments),
@@ -144,6 +147,7 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Timeline(arguments) => commands::timeline::run(&arguments, &SystemClock),
         Command::Completion(arguments) => commands::reference::completion(&arguments, Cli::command()),
         Command::Man(arguments) => commands::reference::man(&arguments, Cli::command()),
+        Command::Rules(arguments) => commands::rules::run(&arguments),
         Command::Reference(arguments) => commands::reference::reference(&arguments, Cli::command()),
     }
 }

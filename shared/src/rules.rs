@@ -4,6 +4,9 @@
 //! let the API server drop the rest. In them `namespaceObject` is null, fields may be absent, and lists of keys come in random
 //! order: every expression has a default for every field and compares keys both ways.
 
+pub mod chart;
+pub mod rights;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 

@@ -10,6 +10,7 @@ pub mod migrate;
 pub mod one_shot;
 pub mod plan;
 pub mod reference;
+pub mod rules;
 pub mod serve;
 pub mod simulate;
 pub mod status;

@@ -81,10 +81,15 @@ async fn uninstall(arguments: &Arguments) -> Result<Outcome, Refused> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let wanted = &tool.settings.scheduler;
     let (leadership, running) = lead(&tool, &own_namespace, &clock).await?;
-    progress("Removing the webhook configurations ...");
-    let configurations = webhook::install::uninstall(&tool.clients.calls, &tool.settings.webhook.configuration)
-        .await
-        .map_err(|error| Refused::Failed(error.into()))?;
+    // With rights in single namespaces only, there is neither a webhook nor a custom resource of ours.
+    let whole_cluster = tool.settings.cluster.namespaces.is_empty();
+    let mut configurations = 0;
+    if whole_cluster {
+        progress("Removing the webhook configurations ...");
+        configurations = webhook::install::uninstall(&tool.clients.calls, &tool.settings.webhook.configuration)
+            .await
+            .map_err(|error| Refused::Failed(error.into()))?;
+    }
 
     progress("Restoring what sleeps ...");
     let mut look = Look::at(&tool).await?;
@@ -124,8 +129,11 @@ async fn uninstall(arguments: &Arguments) -> Result<Outcome, Refused> {
         tokio::time::sleep(Duration::from_secs(5)).await;
     };
 
-    progress("Taking our finalizer off schedules ...");
-    let finalizers = strip_finalizers(&tool).await?;
+    let mut finalizers = 0;
+    if whole_cluster {
+        progress("Taking our finalizer off schedules ...");
+        finalizers = strip_finalizers(&tool).await?;
+    }
     // The lease is kept, not given back: a scheduler that still runs would put everything to sleep again.
     running.abort();
     keep_lease(&tool, &own_namespace, clock.now()).await?;

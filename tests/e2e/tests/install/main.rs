@@ -1,0 +1,15 @@
+//! The chart: what it renders, what it refuses, and a whole life of it on a real control plane, under its own roles.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test that breaks off is a test that fails; clippy sees tests only in functions marked so"
+)]
+
+mod chart;
+mod fleet;
+mod helm;
+mod lifecycle;
+mod pods;
+mod rights;
