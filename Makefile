@@ -28,6 +28,10 @@ help: ## list the targets
 controlplane: ## build etcd, Kubernetes and kwok once per machine (about 8 minutes the first time)
 	@tests/controlplane/build.sh controlplane
 
+.PHONY: chart-tools
+chart-tools: ## build helm, kubeconform and helm-unittest once per machine (some minutes the first time)
+	@tests/controlplane/build.sh helm kubeconform helm-unittest
+
 .PHONY: build
 build: ## build the programs
 	$(CARGO) build --workspace --bins
@@ -53,13 +57,30 @@ drift: build ## generated files are what the code generates (DRIFT=write writes 
 	@.ci/drift
 
 .PHONY: test
-test: controlplane ## unit, property and end-to-end tests (12 minutes at most, warm)
+test: controlplane chart-tools ## unit, property and end-to-end tests (12 minutes at most, warm)
 	PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED-2026} $(CARGO) test --workspace
+	@echo "SKIPPED the life of a release: it is in make test-install"
 	@echo "SKIPPED the long suites: they are in make test-long"
+
+.PHONY: chart-test
+chart-test: controlplane chart-tools ## what the chart renders and refuses (part of make test)
+	$(CARGO) test -p e2e --test install
+
+.PHONY: test-install
+test-install: controlplane chart-tools build ## a release's whole life on a control plane, under the chart's own roles
+	$(CARGO) test -p e2e --test install lifecycle -- --ignored --test-threads=1
+
+.PHONY: image-test
+image-test: ## the image's root file system, built without a container engine, and the binary in it
+	@.ci/image
+
+.PHONY: sbom
+sbom: ## what the binary is made of, as CycloneDX: target/sbom/offhours.cdx.json
+	@.ci/sbom
 
 # OFFHOURS_TEST_LONG=1 makes the sampled suites whole; properties get other inputs at each run.
 .PHONY: test-long
-test-long: controlplane ## what is too long for make test: exhaustive suites, and the other Kubernetes version
+test-long: controlplane chart-tools ## what is too long for make test: exhaustive suites, and the other Kubernetes version
 	OFFHOURS_TEST_LONG=1 $(CARGO) test --workspace
 	@tests/controlplane/other-versions.sh | while read -r version; do \
 	  echo "== Kubernetes $$version"; \

@@ -12,9 +12,21 @@ use crate::helm::{chart, objects, run, template, title, try_template};
 /// Combinations of values that people choose.
 const MATRIX: &[(&str, &[&str])] = &[
     ("as it is", &[]),
-    ("one replica, webhook closed", &["--set", "replicas=1,webhook.failurePolicy=Fail,webhook.onUncertainty=deny"]),
+    (
+        "one replica, webhook closed",
+        &[
+            "--set",
+            "replicas=1,webhook.failurePolicy=Fail,webhook.onUncertainty=deny",
+        ],
+    ),
     ("no webhook", &["--set", "webhook.enabled=false"]),
-    ("cert-manager", &["--set", "webhook.certificates.source=certManager,webhook.certificates.issuerRef.name=ca"]),
+    (
+        "cert-manager",
+        &[
+            "--set",
+            "webhook.certificates.source=certManager,webhook.certificates.issuerRef.name=ca",
+        ],
+    ),
     (
         "all beside",
         &[
@@ -35,7 +47,10 @@ const MATRIX: &[(&str, &[&str])] = &[
         ],
     ),
     ("some namespaces", &["--set", "namespaces={shop,media}"]),
-    ("release elsewhere", &["--set", "fullnameOverride=night-shift,crds.keep=false"]),
+    (
+        "release elsewhere",
+        &["--set", "fullnameOverride=night-shift,crds.keep=false"],
+    ),
     (
         "cronjob",
         &[
@@ -69,21 +84,35 @@ const REFUSED: &[(&[&str], &str)] = &[
     (&["--set", "image.digest=latest"], "digest"),
     (&["--set", "uninstall.patience=soon"], "patience"),
     (
-        &["--set-json", r#"schedules=[{"name":"dev","spec":{"upTime":["Mon-Fri 08:00-20:00"]}}]"#],
+        &[
+            "--set-json",
+            r#"schedules=[{"name":"dev","spec":{"upTime":["Mon-Fri 08:00-20:00"]}}]"#,
+        ],
         "upTime",
     ),
     (
-        &["--set-json", r#"schedules=[{"name":"dev","spec":{"uptime":"Mon-Fri 08:00-20:00"}}]"#],
+        &[
+            "--set-json",
+            r#"schedules=[{"name":"dev","spec":{"uptime":"Mon-Fri 08:00-20:00"}}]"#,
+        ],
         "uptime",
     ),
     (&["--set-json", r#"schedules=[{"spec":{}}]"#], "name"),
     (&["--set", "mode=cronjob"], "needs cronjob.schedules"),
     (
-        &["--set", "mode=cronjob", "--set-json", r#"cronjob.schedules=[{"name":"a","shutdown":"20:00","startup":"0 8 * * *"}]"#],
+        &[
+            "--set",
+            "mode=cronjob",
+            "--set-json",
+            r#"cronjob.schedules=[{"name":"a","shutdown":"20:00","startup":"0 8 * * *"}]"#,
+        ],
         "shutdown",
     ),
     (
-        &["--set-json", r#"cronjob.schedules=[{"name":"a","shutdown":"0 20 * * *","startup":"0 8 * * *"}]"#],
+        &[
+            "--set-json",
+            r#"cronjob.schedules=[{"name":"a","shutdown":"0 20 * * *","startup":"0 8 * * *"}]"#,
+        ],
         "need mode cronjob",
     ),
     (&["--set", "webhook.certificates.source=certManager"], "issuerRef.name"),
@@ -109,7 +138,11 @@ fn values_that_cannot_be_meant_are_refused_by_name() -> anyhow::Result<()> {
         ensure!(printed.stderr.contains(named), "{arguments:?}: {}", printed.text());
     }
     let printed = try_template("kube-system", &[])?;
-    ensure!(!printed.success && printed.stderr.contains("a namespace of its own"), "{}", printed.text());
+    ensure!(
+        !printed.success && printed.stderr.contains("a namespace of its own"),
+        "{}",
+        printed.text()
+    );
     Ok(())
 }
 
@@ -139,16 +172,24 @@ fn write_schemas(openapi: &Value, folder: &Path) -> anyhow::Result<usize> {
     let mut definitions = openapi["definitions"].clone();
     strict(&mut definitions);
     // Free forms of the API, which the description shows as objects without fields.
-    for free in ["io.k8s.apimachinery.pkg.runtime.RawExtension"] {
-        definitions[free] = json!({"type": "object"});
-    }
-    for loose in ["JSON", "JSONSchemaProps", "JSONSchemaPropsOrArray", "JSONSchemaPropsOrBool", "JSONSchemaPropsOrStringArray"] {
+    definitions["io.k8s.apimachinery.pkg.runtime.RawExtension"] = json!({"type": "object"});
+    for loose in [
+        "JSON",
+        "JSONSchemaProps",
+        "JSONSchemaPropsOrArray",
+        "JSONSchemaPropsOrBool",
+        "JSONSchemaPropsOrStringArray",
+    ] {
         definitions[format!("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.{loose}")] = json!({});
     }
     fs::write(folder.join("definitions.json"), definitions.to_string())?;
     let mut count = 0;
     for (name, definition) in definitions.as_object().context("no definitions")? {
-        for kind in definition["x-kubernetes-group-version-kind"].as_array().into_iter().flatten() {
+        for kind in definition["x-kubernetes-group-version-kind"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
             let text = |field: &str| kind[field].as_str().unwrap_or_default().to_lowercase();
             let group = text("group");
             let group = group.split('.').next().unwrap_or_default();
@@ -167,7 +208,16 @@ const FOREIGN: &str = "ServiceMonitor,PodMonitor,Certificate";
 
 fn conform(folder: &Path, text: &str) -> anyhow::Result<Value> {
     let location = format!("{}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json", folder.display());
-    let arguments = ["-strict", "-summary", "-output", "json", "-skip", FOREIGN, "-schema-location", &location];
+    let arguments = [
+        "-strict",
+        "-summary",
+        "-output",
+        "json",
+        "-skip",
+        FOREIGN,
+        "-schema-location",
+        &location,
+    ];
     let printed = run("kubeconform", &arguments, &[], text)?;
     serde_json::from_str(&printed.stdout).with_context(|| format!("kubeconform said: {}", printed.text()))
 }
@@ -191,7 +241,10 @@ async fn everything_that_it_renders_is_what_the_api_server_knows() -> anyhow::Re
             serde_json::to_string_pretty(&seen)?
         );
         let counted = summary["valid"].as_u64().unwrap_or(0) + summary["skipped"].as_u64().unwrap_or(0);
-        ensure!(counted == rendered as u64 && rendered > 4, "{what}: {rendered} rendered, {summary}");
+        ensure!(
+            counted == rendered as u64 && rendered > 4,
+            "{what}: {rendered} rendered, {summary}"
+        );
     }
     // A test that cannot fail proves nothing.
     let wrong = template("offhours-system", &[])?.replace("terminationGracePeriodSeconds", "terminationGraceSeconds");
@@ -219,7 +272,10 @@ fn no_role_has_a_wildcard_and_every_pod_is_restricted() -> anyhow::Result<()> {
             };
             pods += 1;
             let security = &pod["securityContext"];
-            ensure!(security["runAsNonRoot"] == true && security["runAsUser"].as_u64() > Some(0), "{title}");
+            ensure!(
+                security["runAsNonRoot"] == true && security["runAsUser"].as_u64() > Some(0),
+                "{title}"
+            );
             ensure!(security["seccompProfile"]["type"] == "RuntimeDefault", "{title}");
             for key in ["hostNetwork", "hostPID", "hostIPC"] {
                 ensure!(pod.get(key).is_none(), "{title}: {key}");
@@ -234,7 +290,10 @@ fn no_role_has_a_wildcard_and_every_pod_is_restricted() -> anyhow::Result<()> {
         }
         ensure!(pods > 0, "{what} has no pods");
         let cluster_wide = all.iter().any(|object| object["kind"] == "ClusterRole");
-        ensure!(cluster_wide != what.contains("namespaces"), "{what}: cluster roles: {cluster_wide}");
+        ensure!(
+            cluster_wide != what.contains("namespaces"),
+            "{what}: cluster roles: {cluster_wide}"
+        );
     }
     Ok(())
 }
@@ -264,13 +323,24 @@ fn it_registers_what_the_product_itself_would_register() -> anyhow::Result<()> {
     let text = template("offhours-system", &["--set", &format!("kinds={{{}}}", every.join(","))])?;
     let all = objects(&text)?;
     let mut registration = Registration::in_cluster("offhours-system", "offhours-webhook", "offhours");
-    registration.own_users.push("system:serviceaccount:offhours-system:offhours-uninstall".to_owned());
+    registration
+        .own_users
+        .push("system:serviceaccount:offhours-system:offhours-uninstall".to_owned());
     let wanted = [
-        ("MutatingWebhookConfiguration", serde_json::to_value(registration.mutating(&kinds)?)?),
-        ("ValidatingWebhookConfiguration", serde_json::to_value(registration.validating(&kinds)?)?),
+        (
+            "MutatingWebhookConfiguration",
+            serde_json::to_value(registration.mutating(&kinds)?)?,
+        ),
+        (
+            "ValidatingWebhookConfiguration",
+            serde_json::to_value(registration.validating(&kinds)?)?,
+        ),
     ];
     for (kind, wanted) in wanted {
-        let rendered = all.iter().find(|object| object["kind"] == kind).context("it is not rendered")?;
+        let rendered = all
+            .iter()
+            .find(|object| object["kind"] == kind)
+            .context("it is not rendered")?;
         assert_eq!(normal(&rendered["webhooks"]), normal(&wanted["webhooks"]), "{kind}");
     }
     Ok(())
@@ -282,7 +352,7 @@ fn the_single_file_and_the_kustomize_base_are_what_the_chart_renders() -> anyhow
     let committed = fs::read_to_string(repository().join("manifests/kustomize/offhours.yaml"))?;
     ensure!(
         rendered == committed,
-        "manifests/kustomize/offhours.yaml is stale; run: manifests/render.sh > manifests/kustomize/offhours.yaml"
+        "manifests/kustomize/offhours.yaml is stale; run: make drift DRIFT=write"
     );
     ensure!(!committed.contains("helm.sh/"), "traces of Helm");
     Ok(())

@@ -102,7 +102,11 @@ pub fn objects(namespace: &str) -> Vec<Value> {
         .collect();
     let deployment = table().into_iter().next();
     let cron_job = table().into_iter().find(|kind| kind.kind == "CronJob");
-    for (kind, name) in [(&deployment, "scaled"), (&deployment, "guarded"), (&cron_job, "nightly")] {
+    for (kind, name) in [
+        (&deployment, "scaled"),
+        (&deployment, "guarded"),
+        (&cron_job, "nightly"),
+    ] {
         all.extend(kind.as_ref().map(|kind| object(kind, namespace, name)));
     }
     for owned in &mut all {
@@ -122,9 +126,14 @@ pub fn objects(namespace: &str) -> Vec<Value> {
             "destination": {"server": "https://kubernetes.default.svc", "namespace": namespace}},
         "status": {"resources": [{"group": "apps", "kind": "Deployment", "namespace": namespace, "name": "guarded"}]},
     }));
-    for (api, kind) in [("kustomize.toolkit.fluxcd.io/v1", "Kustomization"), ("helm.toolkit.fluxcd.io/v2", "HelmRelease")] {
-        all.push(json!({"apiVersion": api, "kind": kind, "metadata": {"name": "shop", "namespace": namespace},
-            "spec": {"interval": "10m"}}));
+    for (api, kind) in [
+        ("kustomize.toolkit.fluxcd.io/v1", "Kustomization"),
+        ("helm.toolkit.fluxcd.io/v2", "HelmRelease"),
+    ] {
+        all.push(
+            json!({"apiVersion": api, "kind": kind, "metadata": {"name": "shop", "namespace": namespace},
+            "spec": {"interval": "10m"}}),
+        );
     }
     all
 }

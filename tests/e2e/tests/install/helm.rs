@@ -44,7 +44,15 @@ pub fn run(name: &str, arguments: &[&str], environment: &[(&str, &str)], input: 
 /// Renders the chart with these arguments.
 pub fn try_template(namespace: &str, arguments: &[&str]) -> anyhow::Result<Printed> {
     let chart = chart().display().to_string();
-    let mut all = vec!["template", "offhours", &chart, "-n", namespace, "--kube-version", KUBE_VERSION];
+    let mut all = vec![
+        "template",
+        "offhours",
+        &chart,
+        "-n",
+        namespace,
+        "--kube-version",
+        KUBE_VERSION,
+    ];
     all.extend(arguments);
     run("helm", &all, &[], "")
 }
@@ -60,12 +68,13 @@ pub fn template(namespace: &str, arguments: &[&str]) -> anyhow::Result<String> {
 pub fn objects(text: &str) -> anyhow::Result<Vec<Value>> {
     let mut all = Vec::new();
     for document in text.split("\n---") {
-        let content = document.lines().any(|line| !line.trim().is_empty() && !line.starts_with('#') && line != "---");
+        let content = document
+            .lines()
+            .any(|line| !line.trim().is_empty() && !line.starts_with('#') && line != "---");
         if !content {
             continue;
         }
-        let object: Value =
-            serde_saphyr::from_str(document).with_context(|| format!("no YAML: {document}"))?;
+        let object: Value = serde_saphyr::from_str(document).with_context(|| format!("no YAML: {document}"))?;
         if object["kind"].is_string() {
             all.push(object);
         } else if !object.is_null() {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, ensure};
 use harness::{AuditQuery, ControlPlane, Identity, Options, SOON, wait_for};
 use serde_json::{Value, json};
-use shared::kinds::table;
+use shared::kinds::{Kind, table};
 
 use crate::{
     fleet,
@@ -38,10 +38,24 @@ fn deployment(namespace: &str, name: &str) -> Value {
 
 /// Every object of the cluster as `resource namespace/name`, but for what comes and goes by itself.
 async fn everything(plane: &ControlPlane) -> anyhow::Result<BTreeSet<String>> {
-    let listed = plane.kubectl(&["api-resources", "--verbs=list", "-o", "name"])?.ok().await?;
-    let passing = ["events", "events.events.k8s.io", "pods", "endpoints", "endpointslices.discovery.k8s.io",
-        "replicasets.apps", "controllerrevisions.apps"];
-    let resources: Vec<&str> = listed.stdout.lines().filter(|resource| !passing.contains(resource)).collect();
+    let listed = plane
+        .kubectl(&["api-resources", "--verbs=list", "-o", "name"])?
+        .ok()
+        .await?;
+    let passing = [
+        "events",
+        "events.events.k8s.io",
+        "pods",
+        "endpoints",
+        "endpointslices.discovery.k8s.io",
+        "replicasets.apps",
+        "controllerrevisions.apps",
+    ];
+    let resources: Vec<&str> = listed
+        .stdout
+        .lines()
+        .filter(|resource| !passing.contains(resource))
+        .collect();
     ensure!(resources.len() > 40, "{resources:?}");
     let shown = plane
         .kubectl(&[
@@ -72,11 +86,27 @@ async fn until_replicas(release: &Release, namespace: &str, name: &str, wanted: 
 
 /// Names of the objects in `namespace` that carry our label or any key of ours.
 async fn touched(plane: &ControlPlane, namespace: &str) -> anyhow::Result<Vec<String>> {
-    let mut kinds: Vec<String> = table().iter().map(|kind| kind.kubectl_name()).collect();
-    for beside in ["hpa", "applications.argoproj.io", "kustomizations.kustomize.toolkit.fluxcd.io", "helmreleases.helm.toolkit.fluxcd.io"] {
+    let mut kinds: Vec<String> = table().iter().map(Kind::kubectl_name).collect();
+    for beside in [
+        "hpa",
+        "applications.argoproj.io",
+        "kustomizations.kustomize.toolkit.fluxcd.io",
+        "helmreleases.helm.toolkit.fluxcd.io",
+    ] {
         kinds.push(beside.to_owned());
     }
-    let shown = plane.kubectl(&["get", &kinds.join(","), "-n", namespace, "--ignore-not-found", "-o", "json"])?.ok().await?;
+    let shown = plane
+        .kubectl(&[
+            "get",
+            &kinds.join(","),
+            "-n",
+            namespace,
+            "--ignore-not-found",
+            "-o",
+            "json",
+        ])?
+        .ok()
+        .await?;
     let list: Value = serde_json::from_str(&shown.stdout)?;
     let ours = |object: &&Value| {
         let metadata = &object["metadata"];
@@ -109,7 +139,12 @@ fn every_kind() -> Value {
 
 /// What no quiet night calls for.
 const EXCUSED: &[Excuse] = &[
-    ("offhours", "get", "deployments", "remembering reads the parent only where the watch lags behind"),
+    (
+        "offhours",
+        "get",
+        "deployments",
+        "remembering reads the parent only where the watch lags behind",
+    ),
     ("offhours", "get", "statefulsets", "the same"),
     ("offhours", "get", "replicasets", "the same"),
     ("offhours", "get", "rollouts", "the same"),
@@ -117,13 +152,29 @@ const EXCUSED: &[Excuse] = &[
     ("offhours", "get", "kafkamirrormaker2s", "the same"),
     ("offhours", "get", "kafkabridges", "the same"),
     ("offhours", "get", "prometheuses", "the same"),
-    ("offhours", "patch", "configmaps", "a backup is renewed only where somebody made an HPA of that name meanwhile"),
+    (
+        "offhours",
+        "patch",
+        "configmaps",
+        "a backup is renewed only where somebody made an HPA of that name meanwhile",
+    ),
     ("offhours-uninstall", "create", "leases", "only where the Lease is gone"),
-    ("offhours-uninstall", "patch", "namespaces", "only where a wake ends at that moment"),
-    ("offhours-uninstall", "watch", "*", "it may be done before its watches begin"),
+    (
+        "offhours-uninstall",
+        "patch",
+        "namespaces",
+        "only where a wake ends at that moment",
+    ),
+    (
+        "offhours-uninstall",
+        "watch",
+        "*",
+        "it may be done before its watches begin",
+    ),
 ];
 
 #[tokio::test]
+#[ignore = "run by make test-install"]
 async fn a_release_is_installed_used_upgraded_and_leaves_no_trace() -> anyhow::Result<()> {
     let plane = plane("install").await?;
     fleet::define(plane).await?;
@@ -138,13 +189,16 @@ async fn a_release_is_installed_used_upgraded_and_leaves_no_trace() -> anyhow::R
     fleet::apply(plane, &staged).await?;
     let developer = Identity::user("dev@example.com", &["developers"]);
     plane
-        .kubectl(&["create", "clusterrolebinding", "developers", "--clusterrole=edit", "--group=developers"])?
+        .kubectl(&[
+            "create",
+            "clusterrolebinding",
+            "developers",
+            "--clusterrole=edit",
+            "--group=developers",
+        ])?
         .ok()
         .await?;
-    plane
-        .kubectl(&["get", "deployments", "-n", "shop"])?
-        .ok()
-        .await?;
+    plane.kubectl(&["get", "deployments", "-n", "shop"])?.ok().await?;
     let before = everything(plane).await?;
     let audit = plane.audit().await?;
     let start = audit.mark().await?;
@@ -160,7 +214,11 @@ async fn a_release_is_installed_used_upgraded_and_leaves_no_trace() -> anyhow::R
         }),
     )?;
     let installed = release.install().await?;
-    ensure!(installed.stdout.contains("kubectl apply -f - <<END"), "{}", installed.text());
+    ensure!(
+        installed.stdout.contains("kubectl apply -f - <<END"),
+        "{}",
+        installed.text()
+    );
     release.connect_webhook().await?;
     first_night(&release, &developer).await?;
     let tested = release.helm(&["test", "offhours", "--logs=false"]).await?;
@@ -179,13 +237,19 @@ async fn a_release_is_installed_used_upgraded_and_leaves_no_trace() -> anyhow::R
     ensure!(replicas(&release, "fleet", "scaled").await? == 2);
     let kept = everything(plane).await?;
     let definition = "offhoursschedules.offhours.platform.io";
-    ensure!(kept.iter().any(|object| object.contains(definition)), "the definition is not kept");
+    ensure!(
+        kept.iter().any(|object| object.contains(definition)),
+        "the definition is not kept"
+    );
     // as docs/install.md says
     plane.kubectl(&["delete", "crd", definition])?.ok().await?;
     let after = everything(plane).await?;
     let left: Vec<_> = after.difference(&before).collect();
     let lost: Vec<_> = before.difference(&after).collect();
-    ensure!(left.is_empty() && lost.is_empty(), "left behind: {left:?}; lost: {lost:?}");
+    ensure!(
+        left.is_empty() && lost.is_empty(),
+        "left behind: {left:?}; lost: {lost:?}"
+    );
     rights::check(&audit, AuditQuery::new().since(start), &granted, EXCUSED, &[]).await
 }
 
@@ -197,13 +261,33 @@ async fn first_night(release: &Release, developer: &Identity) -> anyhow::Result<
     let scale = ["scale", "deployment", "web", "-n", "shop", "--replicas=3"];
     let held = plane.kubectl_as(developer, &scale)?.ok().await?;
     ensure!(held.stderr.contains("is off hours (schedule shop)"), "{}", held.stderr);
-    let back = plane.kubectl_as(developer, &["scale", "deployment", "web", "-n", "shop", "--replicas", DAY])?;
+    let back = plane.kubectl_as(
+        developer,
+        &["scale", "deployment", "web", "-n", "shop", "--replicas", DAY],
+    )?;
     back.ok().await?;
-    let wake = ["wake", "deployment/web", "-n", "shop", "--for", "1h", "--wait", "--timeout", "30s"];
+    let wake = [
+        "wake",
+        "deployment/web",
+        "-n",
+        "shop",
+        "--for",
+        "1h",
+        "--wait",
+        "--timeout",
+        "30s",
+    ];
     let woken = release.plugin(developer, &wake).await?;
     ensure!(woken.success, "{}", woken.text());
     until_replicas(release, "shop", "web", 2).await?;
-    let asleep = ["annotate", "deployment", "web", "-n", "shop", "offhours.platform.io/awake-until-"];
+    let asleep = [
+        "annotate",
+        "deployment",
+        "web",
+        "-n",
+        "shop",
+        "offhours.platform.io/awake-until-",
+    ];
     plane.kubectl_as(developer, &asleep)?.ok().await?;
     until_replicas(release, "shop", "web", 0).await
 }
@@ -217,7 +301,10 @@ async fn upgrade(release: &Release) -> anyhow::Result<()> {
     release.upgrade().await?;
     let service = release.json(&["get", "service", "offhours-webhook", "-n", OWN]).await?;
     ensure!(service["spec"]["type"] == "ExternalName", "{service}");
-    ensure!(release.json(&secret).await?["data"]["ca.crt"] == authority, "another authority");
+    ensure!(
+        release.json(&secret).await?["data"]["ca.crt"] == authority,
+        "another authority"
+    );
     ensure!(replicas(release, "shop", "web").await? == 0);
     let shown = release.json(&["get", "ohs", "shop"]).await?;
     ensure!(shown["status"]["state"] == "Down", "{shown}");
@@ -249,15 +336,31 @@ async fn fleet_night(release: &Release) -> anyhow::Result<()> {
     .await?;
     for kind in table().iter().filter(|kind| kind.scale) {
         let object = format!("{}/{}", kind.kubectl_name(), fleet::name_of(kind));
-        plane.kubectl(&["scale", &object, "-n", "fleet", "--replicas=3"])?.ok().await?;
-        plane.kubectl(&["scale", &object, "-n", "fleet", "--replicas=2"])?.ok().await?;
+        plane
+            .kubectl(&["scale", &object, "-n", "fleet", "--replicas=3"])?
+            .ok()
+            .await?;
+        plane
+            .kubectl(&["scale", &object, "-n", "fleet", "--replicas=2"])?
+            .ok()
+            .await?;
     }
     // a wake under guardOverrides, by somebody who has the verb; the runs that were missed are skipped
-    let wake = ["annotate", "cronjob", "nightly", "-n", "fleet", "offhours.platform.io/awake-until=1h"];
+    let wake = [
+        "annotate",
+        "cronjob",
+        "nightly",
+        "-n",
+        "fleet",
+        "offhours.platform.io/awake-until=1h",
+    ];
     plane.kubectl(&wake)?.ok().await?;
     wait_for("nightly to wake", SOON, || async {
         let job = release.json(&["get", "cronjob", "nightly", "-n", "fleet"]).await?;
-        ensure!(job["spec"]["suspend"] != true && job["status"]["lastScheduleTime"].is_string(), "{job}");
+        ensure!(
+            job["spec"]["suspend"] != true && job["status"]["lastScheduleTime"].is_string(),
+            "{job}"
+        );
         Ok(())
     })
     .await?;
@@ -273,7 +376,10 @@ async fn fleet_night(release: &Release) -> anyhow::Result<()> {
     plane.kubectl(&wake)?.ok().await?;
     wait_for("the wake to be taken away", SOON, || async {
         let seen = release.json(&["get", "namespace", "part"]).await?;
-        ensure!(seen["metadata"]["annotations"]["offhours.platform.io/awake-until"].is_null(), "{seen}");
+        ensure!(
+            seen["metadata"]["annotations"]["offhours.platform.io/awake-until"].is_null(),
+            "{seen}"
+        );
         Ok(())
     })
     .await?;
@@ -303,9 +409,15 @@ async fn healing(release: &Release) -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+#[ignore = "run by make test-install"]
 async fn cron_jobs_and_single_namespaces_do_with_less_and_leave_no_trace() -> anyhow::Result<()> {
     let plane = plane("modes").await?;
-    namespace(plane, "night", &json!({"pod-security.kubernetes.io/enforce": "restricted"})).await?;
+    namespace(
+        plane,
+        "night",
+        &json!({"pod-security.kubernetes.io/enforce": "restricted"}),
+    )
+    .await?;
     namespace(plane, "shop", &json!({"offhours.platform.io/schedule": "default"})).await?;
     namespace(plane, "media", &json!({})).await?;
     let mut labelled = deployment("media", "web");
@@ -321,12 +433,18 @@ async fn cron_jobs_and_single_namespaces_do_with_less_and_leave_no_trace() -> an
     for (action, wanted) in [("shutdown", 0), ("startup", 2), ("shutdown", 0)] {
         let name = plane.unique_name(action);
         let from = format!("--from=cronjob/offhours-default-{action}");
-        plane.kubectl(&["create", "job", "-n", "night", &name, &from])?.ok().await?;
+        plane
+            .kubectl(&["create", "job", "-n", "night", &name, &from])?
+            .ok()
+            .await?;
         release.run_job(&name).await?;
         ensure!(replicas(&release, "shop", "web").await? == wanted, "{action}");
         plane.kubectl(&["delete", "job", "-n", "night", &name])?.ok().await?;
     }
-    ensure!(replicas(&release, "media", "web").await? == 2, "the scope is the namespace");
+    ensure!(
+        replicas(&release, "media", "web").await? == 2,
+        "the scope is the namespace"
+    );
     release.uninstall().await?;
     ensure!(replicas(&release, "shop", "web").await? == 2);
     no_trace(plane, &before).await?;
@@ -350,14 +468,29 @@ async fn cron_jobs_and_single_namespaces_do_with_less_and_leave_no_trace() -> an
         ("offhours", "patch", "statefulsets", "there are none"),
         ("offhours-uninstall", "patch", "statefulsets", "there are none"),
         ("offhours", "patch", "horizontalpodautoscalers", "there are none"),
-        ("offhours-uninstall", "patch", "horizontalpodautoscalers", "there are none"),
+        (
+            "offhours-uninstall",
+            "patch",
+            "horizontalpodautoscalers",
+            "there are none",
+        ),
         ("offhours", "create", "leases", "the chart makes it"),
         ("offhours-uninstall", "create", "leases", "the chart makes it"),
-        ("offhours", "create", "configmaps", "only for Applications and deleted HPAs"),
+        (
+            "offhours",
+            "create",
+            "configmaps",
+            "only for Applications and deleted HPAs",
+        ),
         ("offhours", "patch", "configmaps", "the same"),
         ("offhours", "delete", "configmaps", "the same"),
         ("offhours-uninstall", "delete", "configmaps", "the same"),
-        ("offhours-uninstall", "watch", "*", "it may be done before its watches begin"),
+        (
+            "offhours-uninstall",
+            "watch",
+            "*",
+            "it may be done before its watches begin",
+        ),
     ];
     let refused = ["namespaces", "customresourcedefinitions"];
     rights::check(&audit, AuditQuery::new().since(start), &granted, excused, &refused).await
@@ -367,7 +500,10 @@ async fn no_trace(plane: &ControlPlane, before: &BTreeSet<String>) -> anyhow::Re
     let after = everything(plane).await?;
     let left: Vec<_> = after.difference(before).collect();
     let lost: Vec<_> = before.difference(&after).collect();
-    ensure!(left.is_empty() && lost.is_empty(), "left behind: {left:?}; lost: {lost:?}");
+    ensure!(
+        left.is_empty() && lost.is_empty(),
+        "left behind: {left:?}; lost: {lost:?}"
+    );
     Ok(())
 }
 
@@ -378,8 +514,16 @@ async fn the_kustomize_base_is_taken_by_the_api_server() -> anyhow::Result<()> {
     let shown = plane.kubectl(&["kustomize", &base])?.ok().await?;
     // Namespaced objects of a dry run need their namespace to be there.
     namespace(plane, OWN, &json!({})).await?;
-    let applied = plane.kubectl(&["apply", "--dry-run=server", "-f", "-"])?.stdin(shown.stdout).ok().await?;
-    ensure!(applied.stdout.contains("deployment.apps/offhours created"), "{}", applied.stdout);
+    let applied = plane
+        .kubectl(&["apply", "--dry-run=server", "-f", "-"])?
+        .stdin(shown.stdout)
+        .ok()
+        .await?;
+    ensure!(
+        applied.stdout.contains("deployment.apps/offhours created"),
+        "{}",
+        applied.stdout
+    );
     ensure!(run("helm", &["show", "chart", &chart().display().to_string()], &[], "")?.success);
     Ok(())
 }

@@ -41,7 +41,12 @@ pub struct Release {
 
 impl Release {
     /// Not installed yet.
-    pub fn new(plane: &'static ControlPlane, namespace: &str, name: &'static str, values: &Value) -> anyhow::Result<Self> {
+    pub fn new(
+        plane: &'static ControlPlane,
+        namespace: &str,
+        name: &'static str,
+        values: &Value,
+    ) -> anyhow::Result<Self> {
         let files = tempfile::tempdir()?;
         let webhook_port = free_port()?;
         let mut values = values.clone();
@@ -77,7 +82,11 @@ impl Release {
     }
 
     fn helm_command(&self, arguments: &[&str]) -> anyhow::Result<tokio::task::JoinHandle<anyhow::Result<Printed>>> {
-        let kubeconfig = self.plane.kubeconfig_for(&harness::Identity::admin())?.display().to_string();
+        let kubeconfig = self
+            .plane
+            .kubeconfig_for(&harness::Identity::admin())?
+            .display()
+            .to_string();
         let mut all: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         all.extend(["-n".to_owned(), self.namespace.clone()]);
         let home = self.files.path().display().to_string();
@@ -113,14 +122,30 @@ impl Release {
 
     /// `helm install`, and the processes of its pods.
     pub async fn install(&self) -> anyhow::Result<Printed> {
-        let printed = self.helm(&["install", self.name, &chart().display().to_string(), "-f", &self.values()]).await?;
+        let printed = self
+            .helm(&[
+                "install",
+                self.name,
+                &chart().display().to_string(),
+                "-f",
+                &self.values(),
+            ])
+            .await?;
         self.settle().await?;
         Ok(printed)
     }
 
     /// `helm upgrade`, the same way.
     pub async fn upgrade(&self) -> anyhow::Result<Printed> {
-        let printed = self.helm(&["upgrade", self.name, &chart().display().to_string(), "-f", &self.values()]).await?;
+        let printed = self
+            .helm(&[
+                "upgrade",
+                self.name,
+                &chart().display().to_string(),
+                "-f",
+                &self.values(),
+            ])
+            .await?;
         self.settle().await?;
         Ok(printed)
     }
@@ -144,9 +169,14 @@ impl Release {
 
     async fn pods(&self) -> anyhow::Result<Vec<Value>> {
         let selector = format!("app.kubernetes.io/instance={}", self.name);
-        let listed = self.json(&["get", "pods", "-n", &self.namespace, "-l", &selector]).await?;
+        let listed = self
+            .json(&["get", "pods", "-n", &self.namespace, "-l", &selector])
+            .await?;
         let items = listed["items"].as_array().cloned().unwrap_or_default();
-        Ok(items.into_iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null()).collect())
+        Ok(items
+            .into_iter()
+            .filter(|pod| pod["metadata"]["deletionTimestamp"].is_null())
+            .collect())
     }
 
     /// What kubectl shows as JSON.
@@ -157,7 +187,12 @@ impl Release {
 
     /// Ends the processes of pods that are gone, as the kubelet would.
     async fn stop_gone(&self) -> anyhow::Result<()> {
-        let names: Vec<String> = self.pods().await?.iter().map(|pod| text(pod, "/metadata/name")).collect();
+        let names: Vec<String> = self
+            .pods()
+            .await?
+            .iter()
+            .map(|pod| text(pod, "/metadata/name"))
+            .collect();
         let gone: Vec<Standing> = {
             let mut standing = self.locked();
             let gone: Vec<String> = standing.keys().filter(|name| !names.contains(name)).cloned().collect();
@@ -165,7 +200,12 @@ impl Release {
         };
         for pod in gone {
             let status = pod.process.terminate(SOON).await?;
-            ensure!(status.success(), "{:?} ended with {status}: {}", pod.process, pod.process.log());
+            ensure!(
+                status.success(),
+                "{:?} ended with {status}: {}",
+                pod.process,
+                pod.process.log()
+            );
         }
         Ok(())
     }
@@ -173,11 +213,27 @@ impl Release {
     /// Waits for the rollout, then lets the processes follow the pods, and waits until they are ready.
     pub async fn settle(&self) -> anyhow::Result<()> {
         let place = ["-n", self.namespace.as_str()];
-        let found = self.json(&["get", "deployments", "-l", &format!("app.kubernetes.io/instance={}", self.name), place[0], place[1]]).await?;
+        let found = self
+            .json(&[
+                "get",
+                "deployments",
+                "-l",
+                &format!("app.kubernetes.io/instance={}", self.name),
+                place[0],
+                place[1],
+            ])
+            .await?;
         for deployment in found["items"].as_array().into_iter().flatten() {
             let name = text(deployment, "/metadata/name");
             self.plane
-                .kubectl(&["rollout", "status", "--timeout=60s", &format!("deployment/{name}"), place[0], place[1]])?
+                .kubectl(&[
+                    "rollout",
+                    "status",
+                    "--timeout=60s",
+                    &format!("deployment/{name}"),
+                    place[0],
+                    place[1],
+                ])?
                 .ok()
                 .await?;
         }
@@ -222,14 +278,25 @@ impl Release {
         }});
         let service = format!("service/{}-webhook", self.name);
         self.plane
-            .kubectl(&["patch", &service, "-n", &self.namespace, "--type=merge", "-p", &patch.to_string()])?
+            .kubectl(&[
+                "patch",
+                &service,
+                "-n",
+                &self.namespace,
+                "--type=merge",
+                "-p",
+                &patch.to_string(),
+            ])?
             .ok()
             .await?;
         wait_for("the caBundle", SOON, || async {
             for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
                 let seen = self.json(&["get", kind, self.name]).await?;
                 let all = seen["webhooks"].as_array().context("no webhooks")?;
-                ensure!(all.iter().all(|one| one["clientConfig"]["caBundle"].is_string()), "{kind} has none");
+                ensure!(
+                    all.iter().all(|one| one["clientConfig"]["caBundle"].is_string()),
+                    "{kind} has none"
+                );
             }
             Ok(())
         })
@@ -250,7 +317,17 @@ impl Release {
             let name = text(&pod, "/metadata/name");
             let patch = json!({"status": {"phase": phase}}).to_string();
             self.plane
-                .kubectl(&["patch", "pod", &name, "-n", &self.namespace, "--subresource=status", "--type=merge", "-p", &patch])?
+                .kubectl(&[
+                    "patch",
+                    "pod",
+                    &name,
+                    "-n",
+                    &self.namespace,
+                    "--subresource=status",
+                    "--type=merge",
+                    "-p",
+                    &patch,
+                ])?
                 .ok()
                 .await?;
             ensure!(status.success(), "pod {name} ended with {status}: {}", process.log());
@@ -279,11 +356,17 @@ impl Release {
         let mut files = BTreeMap::new();
         for mount in container["volumeMounts"].as_array().into_iter().flatten() {
             let volumes = pod["spec"]["volumes"].as_array();
-            let volume = volumes.into_iter().flatten().find(|volume| volume["name"] == mount["name"]);
+            let volume = volumes
+                .into_iter()
+                .flatten()
+                .find(|volume| volume["name"] == mount["name"]);
             let Some(map) = volume.and_then(|volume| volume["configMap"]["name"].as_str()) else {
                 bail!("no stand-in for volume {mount}");
             };
-            let folder = self.files.path().join(NUMBER.fetch_add(1, Ordering::Relaxed).to_string());
+            let folder = self
+                .files
+                .path()
+                .join(NUMBER.fetch_add(1, Ordering::Relaxed).to_string());
             fs::create_dir(&folder)?;
             let held = self.json(&["get", "configmap", map, "-n", &self.namespace]).await?;
             for (file, content) in held["data"].as_object().into_iter().flatten() {
@@ -291,7 +374,11 @@ impl Release {
             }
             files.insert(text(mount, "/mountPath"), folder);
         }
-        let arguments = container["args"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let arguments = container["args"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
         let mut process = Program::new(offhours_binary()?)
             .args(arguments)
             .env("KUBECONFIG", kubeconfig.display().to_string());
@@ -340,5 +427,9 @@ impl Release {
 }
 
 fn text(value: &Value, pointer: &str) -> String {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+    value
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
 }

@@ -34,7 +34,14 @@ impl Grant {
     }
 
     fn line(&self) -> String {
-        let Self { account, namespace, group, resource, name, verb } = self;
+        let Self {
+            account,
+            namespace,
+            group,
+            resource,
+            name,
+            verb,
+        } = self;
         let account = account.rsplit(':').next().unwrap_or(account);
         format!("{account}: {verb} {resource}.{group} {namespace}/{name}")
     }
@@ -60,7 +67,9 @@ fn texts(value: &Value) -> Vec<String> {
 fn grants(objects: &[Value]) -> BTreeSet<Grant> {
     let mut all = BTreeSet::new();
     let bindings = objects.iter().filter(|object| {
-        object["kind"].as_str().is_some_and(|kind| kind.ends_with("RoleBinding"))
+        object["kind"]
+            .as_str()
+            .is_some_and(|kind| kind.ends_with("RoleBinding"))
     });
     for binding in bindings {
         let subject = &binding["subjects"][0];

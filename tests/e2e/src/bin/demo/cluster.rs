@@ -12,6 +12,25 @@ use crate::transcript::Transcript;
 const OWN_NAMESPACE: &str = "offhours-system";
 const SOON: Duration = Duration::from_secs(30);
 
+/// What is installed: accounts, roles, definition, webhooks. Pods and their Service stay out: here nothing could run them, and
+/// the API server reaches the webhook at `port` of this machine.
+fn manifests(port: u16) -> anyhow::Result<String> {
+    const STAND_INS: [&str; 3] = [
+        "\nkind: Deployment\n",
+        "\nkind: Service\n",
+        "\nkind: PodDisruptionBudget\n",
+    ];
+    let path = harness::repository().join("manifests/kustomize/offhours.yaml");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
+    let documents: Vec<&str> = text
+        .split("\n---\n")
+        .filter(|document| !STAND_INS.iter().any(|kind| format!("\n{document}").contains(kind)))
+        .collect();
+    Ok(documents
+        .join("\n---\n")
+        .replace("port: 443\n", &format!("port: {port}\n")))
+}
+
 /// What a Deployment should be.
 #[derive(Debug, Clone, Copy)]
 pub enum Wanted {
@@ -36,18 +55,6 @@ impl Cluster {
         // kubectl runs where this process runs, and the paths shown are those of the repository.
         std::env::set_current_dir(harness::repository()).context("failed to go to the repository")?;
         let product_identity = Identity::service_account(OWN_NAMESPACE, "offhours");
-        plane.kubectl(&["create", "namespace", OWN_NAMESPACE])?.ok().await?;
-        // The roles come with the chart; here the product may do everything, so that the demo needs no chart.
-        plane
-            .kubectl(&[
-                "create",
-                "clusterrolebinding",
-                "offhours",
-                "--clusterrole=cluster-admin",
-                &format!("--user={}", product_identity.user),
-            ])?
-            .ok()
-            .await?;
         plane
             .kubectl(&[
                 "create",
@@ -78,7 +85,12 @@ impl Cluster {
             ])?
             .ok()
             .await?;
-        out.run(plane.kubectl(&["apply", "-f", "manifests/crd"])?).await?;
+        let (ops, webhook) = (free_port()?, free_port()?);
+        out.say("Installing manifests/kustomize, with the product as a process in place of its Deployment ...");
+        plane.apply(&manifests(webhook)?).await?;
+        plane
+            .service_to_localhost(OWN_NAMESPACE, "offhours-webhook", webhook)
+            .await?;
         out.run(plane.kubectl(&[
             "wait",
             "--for=condition=Established",
@@ -86,7 +98,6 @@ impl Cluster {
         ])?)
         .await?;
 
-        let (ops, webhook) = (free_port()?, free_port()?);
         let (ops_address, webhook_address) = (format!("127.0.0.1:{ops}"), format!("127.0.0.1:{webhook}"));
         let arguments = [
             "run",
@@ -96,8 +107,6 @@ impl Cluster {
             &ops_address,
             "--webhook-address",
             &webhook_address,
-            "--webhook-install",
-            "--webhook-install-service",
             "--log-format",
             "text",
         ];
