@@ -385,6 +385,8 @@ async fn rights(tool: &Tool, account: &str, own_namespace: &str, found: &mut Fin
             "spec": {"user": account, "groups": ["system:authenticated", "system:serviceaccounts"], "resourceAttributes": {
                 "group": group, "resource": resource, "subresource": subresource, "verb": verb,
                 "namespace": namespace.map_or("", |_| own_namespace),
+                // It may be granted for this one alone.
+                "name": if resource == "leases" && verb != "create" { tool.settings.scheduler.lease_name.as_str() } else { "" },
             }},
         });
         let url = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
