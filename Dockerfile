@@ -36,7 +36,7 @@ RUN find . -name '*.rs' -not -path './target/*' -delete \
 FROM toolchain AS dependencies
 COPY --from=recipe /source /source
 # Benches are named in manifests without being there: only the binary is built.
-RUN sed -i '/^\[\[bench\]\]/,/^$/d' */Cargo.toml \
+RUN sed -i '/^\[\[bench\]\]/,/^$/d' */Cargo.toml tests/*/Cargo.toml \
  && cargo build --release --locked --target "$(cat /target)" --package offhours
 
 FROM dependencies AS build

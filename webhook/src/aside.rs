@@ -15,8 +15,7 @@ use kube::{Api, Client};
 use shared::clock::Clock;
 use tokio::time::{Instant, sleep};
 
-/// Name of the Lease of dev mode, in the product's namespace.
-pub const DEV_LEASE: &str = "offhours-webhook-dev";
+pub use shared::rules::rights::DEV_LEASE;
 
 /// A Lease is believed for this long at most, whatever it says.
 const LONGEST: Duration = Duration::from_secs(60);

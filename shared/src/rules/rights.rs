@@ -52,6 +52,8 @@ pub enum Feature {
 
 /// Stands for the name of the Lease.
 pub const LEASE: &str = "$(LEASE)";
+/// The Lease by which a webhook in dev mode makes that in the cluster stand aside.
+pub const DEV_LEASE: &str = "offhours-webhook-dev";
 /// Stands for the name of the certificates' Secret.
 pub const CERTIFICATE: &str = "$(CERTIFICATE)";
 /// Stands for the name of both webhook configurations.
@@ -142,7 +144,12 @@ fn of_the_cluster() -> Vec<Right> {
         right(ALL, schedules, READ),
         // the finalizer
         right(LEADING, schedules, &["patch"]),
-        right(&[Part::Scheduler], (GROUP, "offhoursschedules/status"), &["patch"]),
+        // the webhook tells there what is fought over
+        right(
+            &[Part::Scheduler, Part::Webhook],
+            (GROUP, "offhoursschedules/status"),
+            &["patch"],
+        ),
         right(
             &[Part::Webhook],
             ("authorization.k8s.io", "subjectaccessreviews"),
@@ -212,6 +219,8 @@ fn of_our_own() -> Vec<Right> {
         right(LEADING, leases, &["get", "update"]).named(LEASE),
         // kept after the end
         right(&[Part::Uninstall], leases, &["patch"]).named(LEASE),
+        // that of dev mode, for which the webhook makes room
+        right(&[Part::Webhook], leases, &["watch"]).named(DEV_LEASE),
         right(&[Part::Webhook], secrets, &["create"]).needing(own_certificates),
         right(&[Part::Webhook], secrets, &["get", "list", "watch", "update"])
             .named(CERTIFICATE)
@@ -293,7 +302,9 @@ mod tests {
             match right.resource.as_str() {
                 "events" | "subjectaccessreviews" => assert_eq!(writes, [&"create"]),
                 "secrets" => {}
-                "mutatingwebhookconfigurations" | "validatingwebhookconfigurations" => assert_eq!(writes, [&"patch"]),
+                "mutatingwebhookconfigurations" | "validatingwebhookconfigurations" | "offhoursschedules/status" => {
+                    assert_eq!(writes, [&"patch"]);
+                }
                 _ if right.kind.is_some() && right.verbs.contains(&"get") => assert_eq!(writes, [&"patch"]),
                 _ => assert!(writes.is_empty(), "{right:?}"),
             }
