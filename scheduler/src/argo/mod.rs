@@ -13,4 +13,6 @@ pub use pause::{Known, Pauses, SETTLE, dropped, look};
 #[cfg(test)]
 mod api_tests;
 #[cfg(test)]
+mod lost_tests;
+#[cfg(test)]
 mod tests;

@@ -238,12 +238,13 @@ impl Memory {
             return;
         }
         self.note(object, &target.uid, &step.version, step.action.purpose, outcome, now);
+        // Also where the answer was lost: from now on, one that is awake may be so by us, and nobody has reverted our pause.
+        if step.action.purpose == Purpose::Resume && *outcome != Outcome::NotSent {
+            self.pauses.forget(&target.uid);
+        }
         if *outcome == Outcome::Done {
             if let Some(way) = step.pausing {
                 self.pauses.note(&target.uid, way, now);
-            }
-            if step.action.purpose == Purpose::Resume {
-                self.pauses.forget(&target.uid);
             }
             // What was written is seen in a moment: until then, the same is not written again.
             let uid = &target.uid;

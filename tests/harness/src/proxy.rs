@@ -111,6 +111,8 @@ pub struct Write {
 #[derive(Default)]
 struct Inner {
     armed: Option<(Fault, usize)>,
+    /// What was armed has come, though it may not have happened yet.
+    met: bool,
     /// Writes since it was armed.
     writes: usize,
     dead: bool,
@@ -190,13 +192,20 @@ impl Proxy {
     pub fn arm(&self, fault: Fault, nth: usize) {
         let mut inner = self.shared.inner();
         inner.armed = Some((fault, nth));
+        inner.met = false;
         inner.writes = 0;
+    }
+
+    /// Whether the write for which [`Self::arm`] waits has come. What happens to it is told by [`Self::strikes`].
+    pub fn is_met(&self) -> bool {
+        self.shared.inner().met
     }
 
     /// Lets nothing happen any more. How many writes came since [`Self::arm`], or since the last call.
     pub fn disarm(&self) -> usize {
         let mut inner = self.shared.inner();
         inner.armed = None;
+        inner.met = false;
         std::mem::take(&mut inner.writes)
     }
 
@@ -271,6 +280,7 @@ fn fate(shared: &Shared, request: &Request) -> Fate {
     match fault {
         Some(fault) => {
             inner.armed = None;
+            inner.met = true;
             // Nothing that comes after it may pass.
             inner.dead = fault == Fault::DeathBefore;
             Fate::Strike(fault)

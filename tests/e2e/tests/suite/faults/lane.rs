@@ -257,7 +257,7 @@ impl Lane {
         for schedule in &self.schedules {
             schedules.patch(schedule, &PatchParams::default(), &patch).await?;
         }
-        let struck = tokio::select! {
+        let mut struck = tokio::select! {
             biased;
             struck = strikes.changed() => struck.is_ok(),
             outcome = self.becomes(night) => {
@@ -265,6 +265,11 @@ impl Lane {
                 false
             }
         };
+        // The effect of a write can be seen before its fault has happened.
+        if !struck && self.proxy.is_met() {
+            tokio::time::timeout(SOON, strikes.changed()).await??;
+            struck = true;
+        }
         if struck {
             if fault.is_some_and(|(fault, _)| fault.is_death()) {
                 self.product.kill()?;
