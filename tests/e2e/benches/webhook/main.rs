@@ -57,8 +57,11 @@ fn main() -> anyhow::Result<()> {
 }
 
 async fn bench() -> anyhow::Result<()> {
-    let rounds = number("ROUNDS", 9)?.max(7);
+    let rounds = number("ROUNDS", 9)?.max(1);
     let requests = number("REQUESTS", 100)?.max(10);
+    if rounds < 7 {
+        println!("{rounds} rounds are a trial: nothing is to be judged by them");
+    }
     let began = Instant::now();
     let stage = Arc::new(Stage::set(number("WORKLOADS", 20_000)?, number("SCHEDULES", 200)?).await?);
     println!(
@@ -75,7 +78,7 @@ async fn bench() -> anyhow::Result<()> {
     }
     for (what, concurrency, _) in &all {
         // Connections and caches.
-        round(&stage, *what, *concurrency, 2 * concurrency, 0).await?;
+        round(&stage, *what, *concurrency, 10.max(*concurrency), 0).await?;
     }
     for number in 0..rounds {
         for (what, concurrency, found) in &mut all {
