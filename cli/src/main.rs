@@ -2,6 +2,8 @@
 
 mod clock;
 mod commands;
+#[cfg(test)]
+mod docs;
 mod flags;
 mod logs;
 mod ops;

@@ -82,6 +82,49 @@ pub const WRITTEN_BY_PEOPLE: &[&str] = &[
     REASON,
 ];
 
+/// One key, for the reference.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyRow {
+    /// The key; the last part may be a placeholder in `<>`.
+    pub key: &'static str,
+    /// `label`, `annotation`, or both.
+    pub form: &'static str,
+    /// On what.
+    pub on: &'static str,
+    /// What it means, and which values it may have.
+    pub meaning: &'static str,
+}
+
+const fn key(key: &'static str, form: &'static str, on: &'static str, meaning: &'static str) -> KeyRow {
+    KeyRow { key, form, on, meaning }
+}
+
+/// All keys: first those that people write, then those that only the product writes.
+#[rustfmt::skip]
+pub const KEYS: &[KeyRow] = &[
+    key(SCHEDULE, "label", "namespace or workload", "the schedule that it follows; the workload's own wins over its namespace's"),
+    key(UPTIME, "annotation", "namespace or workload", "a schedule in place: windows in which it is up, such as `Mon-Fri 08:00-20:00`"),
+    key(DOWNTIME, "annotation", "namespace or workload", "a schedule in place: windows in which it is down"),
+    key(TIME_ZONE, "annotation", "namespace or workload", "IANA name of the zone of `uptime` and `downtime`; UTC where it is absent, with a warning"),
+    key(PROTECTED, "annotation or label", "namespace or workload", "`true`: never touched, never held"),
+    key(AWAKE_UNTIL, "annotation", "namespace or workload", "a wake by hand: an instant (`2026-12-01T20:00:00-03:00`), or a duration (`2h`) that becomes one; replaces `asleep-until`"),
+    key(ASLEEP_UNTIL, "annotation", "namespace or workload", "a sleep by hand, in the same form; replaces `awake-until`"),
+    key(DOWN_REPLICAS, "annotation", "namespace or workload", "replicas to keep while down: a number, or a percentage of the saved count, rounded up (`25%`)"),
+    key(STARTUP_ORDER, "annotation", "namespace or workload", "a whole number; lower wakes first and must be ready before the next"),
+    key(REASON, "annotation", "namespace or workload", "free text, shown beside a wake or a protection"),
+    key(ARGO_APPLICATIONS, "label or annotation", "namespace", "manual list of Argo CD Applications: `app` or `namespace/app`, with commas between them"),
+    key(ARGO_APPLICATIONS_ALIAS, "label or annotation", "namespace", "the same in another spelling; read, never written"),
+    key("offhours.platform.io/original-<knob>", "annotation", "workload, Application, Flux object", "the record: what `replicas`, `suspend` … were; written in the request that puts down, removed by the one that restores"),
+    key(ASLEEP, "label", "workload", "the record's second copy: the saved count, else `true`; `kubectl get deployments -A -l offhours.platform.io/asleep`"),
+    key(DOWN_SINCE, "annotation", "workload, HPA", "instant of the write that put it down"),
+    key(HELD_REPLICAS, "annotation", "workload, HPA", "the count that we wrote, only where it is not 0"),
+    key(ORIGINAL_MIN_REPLICAS, "annotation", "HPA", "the record of `minReplicas`"),
+    key(ORIGINAL_MAX_REPLICAS, "annotation", "HPA", "the record of `maxReplicas`"),
+    key(ORIGINAL_SCALE_TARGET, "annotation", "HPA", "what it is to scale from opening time on, as JSON"),
+    key(STATE_TYPE, "label", "ConfigMap of the product", "what it keeps: `hpa-state` (a deleted HPA) or `argo-state` (the pause of an Application)"),
+    key("offhours.platform.io/target-<what>", "label", "ConfigMap of the product", "whom it belongs to"),
+];
+
 /// What every record key starts with.
 pub(crate) const ORIGINAL: &str = "offhours.platform.io/original-";
 

@@ -130,6 +130,77 @@ pub struct Workload {
     pub managers: Managers,
     /// What `spec.scaleTargetRef` names: the target of a ScaledObject.
     pub scale_target: Option<ScaleTarget>,
+    /// What one replica asks for.
+    pub requests: Requests,
+}
+
+/// CPU and memory that the containers of one pod ask for, added up; 0 where nothing is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Requests {
+    /// Thousandths of a core.
+    pub milli_cpu: u32,
+    /// Bytes.
+    pub memory: u64,
+}
+
+impl Requests {
+    /// Reads the pod template of a workload.
+    fn read(spec: &Value) -> Self {
+        let containers = spec.pointer("/template/spec/containers").and_then(Value::as_array);
+        let mut sum = (0.0, 0.0);
+        for requests in containers
+            .into_iter()
+            .flatten()
+            .filter_map(|one| one.pointer("/resources/requests"))
+        {
+            sum.0 += requests.get("cpu").and_then(quantity).unwrap_or(0.0) * 1000.0;
+            sum.1 += requests.get("memory").and_then(quantity).unwrap_or(0.0);
+        }
+        // Out of bounds, a conversion stops at the bound.
+        Self {
+            milli_cpu: sum.0.round() as u32,
+            memory: sum.1.round() as u64,
+        }
+    }
+
+    /// Cores.
+    pub fn cores(self) -> f64 {
+        f64::from(self.milli_cpu) / 1000.0
+    }
+
+    /// GiB.
+    pub fn gib(self) -> f64 {
+        self.memory as f64 / 1_073_741_824.0
+    }
+}
+
+/// What the suffixes of quantities mean.
+const SUFFIXES: &[(&str, f64)] = &[
+    ("Ki", 1024.0),
+    ("Mi", 1_048_576.0),
+    ("Gi", 1_073_741_824.0),
+    ("Ti", 1_099_511_627_776.0),
+    ("Pi", 1_125_899_906_842_624.0),
+    ("m", 0.001),
+    ("k", 1e3),
+    ("M", 1e6),
+    ("G", 1e9),
+    ("T", 1e12),
+    ("P", 1e15),
+];
+
+/// A Kubernetes quantity, such as `100m`, `1.5` or `128Mi`. `None`: it is none, or below 0.
+fn quantity(value: &Value) -> Option<f64> {
+    let number = match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.parse().ok().or_else(|| {
+            SUFFIXES
+                .iter()
+                .find_map(|(suffix, factor)| Some(text.strip_suffix(suffix)?.parse::<f64>().ok()? * factor))
+        }),
+        _ => None,
+    };
+    number.filter(|number| *number >= 0.0)
 }
 
 /// What an autoscaler scales, in its own namespace.
@@ -218,6 +289,7 @@ impl Workload {
                 .map(Arc::from),
             managers: managers(metadata, first),
             scale_target: spec.get("scaleTargetRef").and_then(ScaleTarget::read),
+            requests: Requests::read(spec),
         })
     }
 
@@ -351,6 +423,14 @@ pub fn keep<'k>(kinds: impl IntoIterator<Item = &'k Kind>) -> Keep {
     for field in ["progressDeadlineSeconds", "paused", "scaleTargetRef"] {
         keep.add(["spec", field], Keep::All);
     }
+    let mut container = Keep::nothing();
+    for what in ["cpu", "memory"] {
+        container.add(["resources", "requests", what], Keep::All);
+    }
+    keep.add(
+        ["spec", "template", "spec", "containers"],
+        Keep::Each(Box::new(container)),
+    );
     keep.add(["spec", "updateStrategy", "type"], Keep::All);
     keep.add(["spec", "updateStrategy", "rollingUpdate", "partition"], Keep::All);
     for field in [

@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use cluster::follow::Follower;
 use cluster::store::Store;
 use cluster::view::View;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use scheduler::argo::{Application, ArgoApi};
 use scheduler::beside::{Beside, Following};
 use scheduler::decide::snapshot::Snapshot;
@@ -53,6 +56,22 @@ impl Drop for Feed {
     }
 }
 
+/// The certificates of a PEM file, as DER.
+fn authorities(path: &str) -> anyhow::Result<Vec<Vec<u8>>> {
+    let told = || format!("failed to read authorities from {path} (--argo-ca-file, ARGO_CA_FILE)");
+    let text = std::fs::read(path).with_context(told)?;
+    let found: Result<Vec<Vec<u8>>, _> = CertificateDer::pem_slice_iter(&text)
+        .map(|one| one.map(|certificate| certificate.as_ref().to_vec()))
+        .collect();
+    let found = found.with_context(told)?;
+    anyhow::ensure!(
+        !found.is_empty(),
+        "{}: there is no certificate in it; it has to be PEM",
+        told()
+    );
+    Ok(found)
+}
+
 /// Reads the Applications of a schedule's namespaces by the HTTP API, and goes on looking at those that we pause.
 ///
 /// Where they cannot be read, nothing that Argo CD would undo is put to sleep; the snapshot says so.
@@ -69,7 +88,8 @@ pub async fn argo_by_api(
     let (Some(wanted), Some(store)) = (settings.argo.api.as_ref().filter(|_| settings.argo.enabled), store) else {
         return Ok(None);
     };
-    let api = ArgoApi::new(wanted, None)?;
+    let authority = wanted.authority_file.as_deref().map(authorities).transpose()?;
+    let api = ArgoApi::new(wanted, authority)?;
     let follows = |labels: Option<&Keys>| {
         labels
             .and_then(|labels| labels.get(SCHEDULE))
@@ -112,4 +132,23 @@ pub async fn argo_by_api(
         }
     });
     Ok(Some(Feed { api, task }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_authorities_that_is_none_is_named_with_its_setting() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ca.crt");
+        let shown = path.display().to_string();
+        let error = |text: anyhow::Error| format!("{text:#}");
+        assert!(error(authorities(&shown).unwrap_err()).contains(&shown));
+        std::fs::write(&path, "nothing").unwrap();
+        assert!(error(authorities(&shown).unwrap_err()).contains("ARGO_CA_FILE"));
+        // What is in a PEM block is for TLS to judge.
+        std::fs::write(&path, "-----BEGIN CERTIFICATE-----\nAQID\n-----END CERTIFICATE-----\n").unwrap();
+        assert_eq!(authorities(&shown).unwrap(), [vec![1, 2, 3]]);
+    }
 }

@@ -7,9 +7,11 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{Arg, Args, Command, ValueEnum};
 use clap_complete::Shell;
+use shared::annotations::{KEYS, KeyRow, WRITTEN_BY_PEOPLE};
 use shared::settings::OPTIONS;
 
 use super::Outcome;
+use crate::ops::table;
 
 /// The name under which kubectl finds the program as a plugin.
 pub const PLUGIN: &str = "kubectl-offhours";
@@ -49,6 +51,12 @@ enum Reference {
     Cli,
     /// All options: flag, variable, key of the file
     Options,
+    /// All labels and annotations
+    Annotations,
+    /// The fields of an OffHoursSchedule
+    Crd,
+    /// All metrics
+    Metrics,
 }
 
 /// Prints a completion script.
@@ -81,6 +89,9 @@ pub fn man(arguments: &ManArguments, command: Command) -> anyhow::Result<Outcome
 pub fn reference(arguments: &ReferenceArguments, mut command: Command) -> anyhow::Result<Outcome> {
     let text = match arguments.what {
         Reference::Options => options(),
+        Reference::Annotations => annotations(),
+        Reference::Crd => super::crd::page()?,
+        Reference::Metrics => table::page(),
         Reference::Cli => {
             command.build();
             let mut text = "<!-- Made by `offhours reference cli`; do not edit. -->\n# Commands\n\n".to_owned();
@@ -129,6 +140,26 @@ fn options() -> String {
             row.help.replace('|', "\\|"),
             row.form.allowed().replace('|', "\\|")
         );
+    }
+    text
+}
+
+fn annotations() -> String {
+    let mut text =
+        "<!-- Made by `offhours reference annotations`; do not edit. -->\n# Labels and annotations\n\n".to_owned();
+    text.push_str(
+        "Values are parsed strictly; one that cannot be read is refused by the webhook where it is written, else ignored and told in an \
+         Event. A key under the prefix that nobody knows is warned about.\n",
+    );
+    let by_people = |row: &&KeyRow| WRITTEN_BY_PEOPLE.contains(&row.key);
+    for (title, people) in [("Written by people", true), ("Written by the product", false)] {
+        let _ = write!(
+            text,
+            "\n## {title}\n\n| key | form | on | meaning |\n|---|---|---|---|\n"
+        );
+        for row in KEYS.iter().filter(|row| by_people(row) == people) {
+            let _ = writeln!(text, "| `{}` | {} | {} | {} |", row.key, row.form, row.on, row.meaning);
+        }
     }
     text
 }

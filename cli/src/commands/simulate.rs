@@ -5,12 +5,10 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use clap::Args;
-use http::Method;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use serde_json::Value;
 use shared::clock::Clock;
-use shared::kinds::{Form, Kind};
+use shared::kinds::Form;
 use shared::policy::Schedule;
 use shared::record::{self, Record};
 use shared::schedule::State;
@@ -98,12 +96,6 @@ impl Saved {
     }
 }
 
-/// What one replica asks for: cores and GiB.
-type Requests = (f64, f64);
-
-/// The same by kind, namespace and name.
-type RequestsOf = BTreeMap<(Arc<str>, Arc<str>, Arc<str>), Requests>;
-
 /// Runs the command.
 ///
 /// # Errors
@@ -127,15 +119,9 @@ async fn simulate(arguments: &Arguments, clock: &dyn Clock) -> Result<Outcome, R
     let tool = Tool::start(&arguments.tool).await?;
     let mut look = Look::at(&tool).await?;
     look.decide(now);
-    let mut requests = BTreeMap::new();
-    for (kind, _) in look.view.workload_stores() {
-        if kind.knobs.iter().any(|knob| knob.form == Form::Count) {
-            of_kind(&tool, &kind, &mut requests).await?;
-        }
-    }
     let mut by_schedule: BTreeMap<Arc<str>, (u32, Saved)> = BTreeMap::new();
     for (_, workload) in look.snapshot().workloads() {
-        let Some((name, saved)) = saved(&look, workload, &requests, from, to) else {
+        let Some((name, saved)) = saved(&look, workload, from, to) else {
             continue;
         };
         let entry = by_schedule.entry(name).or_default();
@@ -190,13 +176,7 @@ fn transitions(schedule: &Schedule, from: Timestamp, to: Timestamp) -> Vec<Moved
 }
 
 /// What a workload does not use between two instants, and the schedule that says so.
-fn saved(
-    look: &Look,
-    workload: &Workload,
-    requests: &RequestsOf,
-    from: Timestamp,
-    to: Timestamp,
-) -> Option<(Arc<str>, Saved)> {
+fn saved(look: &Look, workload: &Workload, from: Timestamp, to: Timestamp) -> Option<(Arc<str>, Saved)> {
     let around = look.snapshot().surroundings(workload);
     let count = replicas(workload);
     let mut name = None;
@@ -217,18 +197,12 @@ fn saved(
         }
         at = end;
     }
-    let key = (
-        Arc::from(workload.kind.kind.as_ref()),
-        Arc::clone(&workload.namespace),
-        Arc::clone(&workload.name),
-    );
-    let (cores, memory) = requests.get(&key).copied().unwrap_or_default();
     Some((
         name?,
         Saved {
             replicas: hours,
-            cores: hours * cores,
-            memory: hours * memory,
+            cores: hours * workload.requests.cores(),
+            memory: hours * workload.requests.gib(),
         },
     ))
 }
@@ -242,89 +216,6 @@ fn replicas(workload: &Workload) -> u64 {
     knob.and_then(|_| workload.knobs.first()?.value.as_ref())
         .and_then(record::count)
         .unwrap_or(1)
-}
-
-/// What a replica of each object of a kind asks for.
-async fn of_kind(tool: &Tool, kind: &Kind, requests: &mut RequestsOf) -> Result<(), Refused> {
-    let root = format!("/apis/{}/{}/{}", kind.group, kind.version, kind.plural);
-    let mut next = String::new();
-    loop {
-        let url = format!("{root}?limit=500{next}");
-        let page = match tool.send(Method::GET, &url, "application/json", Vec::new()).await {
-            Ok(page) => page,
-            // Told as a blind spot already, or not installed.
-            Err(error) if matches!(error.code(), Some(403 | 404)) => return Ok(()),
-            Err(error) => {
-                return Err(Refused::Failed(anyhow::anyhow!(
-                    "failed to list {}: {error}",
-                    kind.plural
-                )));
-            }
-        };
-        for object in page.pointer("/items").and_then(Value::as_array).into_iter().flatten() {
-            let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(Arc::<str>::from);
-            if let (Some(namespace), Some(name)) = (text("/metadata/namespace"), text("/metadata/name")) {
-                requests.insert((Arc::from(kind.kind.as_ref()), namespace, name), of_template(object));
-            }
-        }
-        match page.pointer("/metadata/continue").and_then(Value::as_str) {
-            Some(token) if !token.is_empty() => next = format!("&continue={token}"),
-            _ => return Ok(()),
-        }
-    }
-}
-
-fn of_template(object: &Value) -> Requests {
-    let containers = object
-        .pointer("/spec/template/spec/containers")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten();
-    let mut sum = (0.0, 0.0);
-    for container in containers {
-        let ask = |what: &str| {
-            container
-                .pointer(&format!("/resources/requests/{what}"))
-                .and_then(quantity)
-        };
-        sum.0 += ask("cpu").unwrap_or(0.0);
-        sum.1 += ask("memory").unwrap_or(0.0) / (1024.0 * 1024.0 * 1024.0);
-    }
-    sum
-}
-
-/// What the suffixes of quantities mean.
-const SUFFIXES: &[(&str, f64)] = &[
-    ("Ki", 1024.0),
-    ("Mi", 1_048_576.0),
-    ("Gi", 1_073_741_824.0),
-    ("Ti", 1_099_511_627_776.0),
-    ("Pi", 1_125_899_906_842_624.0),
-    ("Ei", 1_152_921_504_606_846_976.0),
-    ("n", 1e-9),
-    ("u", 1e-6),
-    ("m", 1e-3),
-    ("k", 1e3),
-    ("M", 1e6),
-    ("G", 1e9),
-    ("T", 1e12),
-    ("P", 1e15),
-    ("E", 1e18),
-];
-
-/// A Kubernetes quantity, such as `100m`, `1.5` or `128Mi`.
-fn quantity(value: &Value) -> Option<f64> {
-    let text = match value {
-        Value::Number(number) => return number.as_f64(),
-        Value::String(text) => text.as_str(),
-        _ => return None,
-    };
-    if let Ok(plain) = text.parse::<f64>() {
-        return Some(plain);
-    }
-    SUFFIXES
-        .iter()
-        .find_map(|(suffix, factor)| Some(text.strip_suffix(suffix)?.parse::<f64>().ok()? * factor))
 }
 
 fn table(simulation: &Simulation) -> String {
@@ -372,42 +263,4 @@ fn table(simulation: &Simulation) -> String {
         }
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn quantities_are_read_as_kubernetes_writes_them() {
-        for (text, value) in [
-            ("100m", 0.1),
-            ("2", 2.0),
-            ("1.5", 1.5),
-            ("128Mi", 134_217_728.0),
-            ("1Gi", 1_073_741_824.0),
-            ("1k", 1000.0),
-            ("2e3", 2000.0),
-        ] {
-            let found = quantity(&json!(text)).unwrap();
-            assert!((found - value).abs() < 1e-6, "{text}: {found}");
-        }
-        assert_eq!(quantity(&json!("much")), None);
-    }
-
-    #[test]
-    fn requests_of_all_containers_count() {
-        let object = json!({"spec": {"template": {"spec": {"containers": [
-            {"resources": {"requests": {"cpu": "250m", "memory": "512Mi"}}},
-            {"resources": {"requests": {"cpu": "250m"}}},
-            {}
-        ]}}}});
-        let (cores, memory) = of_template(&object);
-        assert!(
-            (cores - 0.5).abs() < 1e-9 && (memory - 0.5).abs() < 1e-9,
-            "{cores} {memory}"
-        );
-    }
 }

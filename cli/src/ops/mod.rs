@@ -2,6 +2,7 @@
 
 pub mod gates;
 pub mod metrics;
+pub mod table;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,6 +1,8 @@
 //! The loop: observe, decide, act; woken by changes, answers and its own clock. Client required (through act and report).
 
 mod journal;
+pub mod ledger;
+mod mistakes;
 mod report;
 
 use std::future::Future;
@@ -12,12 +14,14 @@ use cluster::view::View;
 use jiff::{SignedDuration, Timestamp};
 use shared::clock::Clock;
 use shared::kinds::Kind;
+use shared::schedule::State;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info};
 
 use crate::act::{Act, Answer, Ended};
 use crate::argo;
+use crate::decide::action::Purpose;
 use crate::decide::decider::Decider;
 use crate::decide::memory::Outcome;
 use crate::decide::snapshot::Dirty;
@@ -25,6 +29,8 @@ use crate::flux;
 use crate::lease::{LeaderState, Leadership};
 use crate::observe::Observer;
 use journal::Journal;
+use ledger::Ledger;
+use mistakes::Mistakes;
 pub use report::Reporter;
 
 /// We look at the wall clock at least this often: it may have been set, and no timer would tell.
@@ -65,6 +71,8 @@ pub struct Engine {
     reporter: Option<Reporter>,
     settings: EngineSettings,
     journal: Journal,
+    ledger: Ledger,
+    mistakes: Mistakes,
     leading: bool,
 }
 
@@ -92,8 +100,15 @@ impl Engine {
             reporter,
             settings,
             journal: Journal::default(),
+            ledger: Ledger::default(),
+            mistakes: Mistakes::default(),
             leading: false,
         }
+    }
+
+    /// What it does, in figures, for whoever serves metrics.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     /// Runs until `shutdown` ends; then finishes what is under way, within its time.
@@ -154,8 +169,18 @@ impl Engine {
                 let report = reporter.report(&self.view, &self.observer, &self.decider, now);
                 wake = wake.min(report);
             }
-            self.journal
-                .flush(&self.decider, self.observer.snapshot(), self.events.as_ref(), false);
+            let snapshot = self.observer.snapshot();
+            if self.ledger.look(&self.decider, snapshot, now)
+                && let Some(events) = &self.events
+            {
+                self.mistakes
+                    .found(snapshot)
+                    .into_iter()
+                    .for_each(|remark| events.tell(remark));
+            }
+            self.journal.flush(&self.decider, snapshot, self.events.as_ref(), false);
+        } else if led {
+            self.ledger.rest();
         }
         match self.decider.next_instant(now) {
             Some(at) => wake.min(self.instant_of(at)),
@@ -195,6 +220,13 @@ impl Engine {
         self.decider.answered(self.observer.snapshot(), object, &outcome, now);
         self.decider.update(self.observer.snapshot(), &dirty, now);
         self.journal.note(&action, &outcome);
+        if let (Some(schedule), Outcome::Done) = (&action.schedule, &outcome) {
+            match action.purpose {
+                Purpose::Down => self.ledger.wrote(schedule, State::Down, now),
+                Purpose::Restore => self.ledger.wrote(schedule, State::Up, now),
+                _ => {}
+            }
+        }
     }
 
     /// Tells on objects what the decisions have to say. Followers keep silent.

@@ -217,6 +217,8 @@ pub struct ArgoApi {
     pub token: ArgoToken,
     /// Do not check its certificate.
     pub insecure: bool,
+    /// PEM file with authorities of its certificate. `None`: the public ones.
+    pub authority_file: Option<String>,
     /// Retries after the first try.
     pub retries: u32,
     /// Wait before the first retry.

@@ -321,6 +321,8 @@ pub const OPTIONS: &[Row] = &[
         "Scheme of the Argo CD API where ARGO_SERVER names none"),
     row("argo-insecure", "ARGO_INSECURE", BOOLEAN, Some("false"), Group::Argo,
         "Do not check the certificate of the Argo CD API"),
+    row("argo-ca-file", "ARGO_CA_FILE", Form::Text, None, Group::Argo,
+        "PEM file with the authorities that the certificate of the Argo CD API is checked against, beside the public ones"),
     row("argo-discovery-use-automatic", "ARGO_DISCOVERY_USE_AUTOMATIC", BOOLEAN, Some("true"), Group::Argo,
         "Find Applications by what they list, by tracking id and label, and by destination namespace"),
     row("argo-discovery-use-manual", "ARGO_DISCOVERY_USE_MANUAL", BOOLEAN, Some("false"), Group::Argo,

@@ -344,6 +344,7 @@ impl Given {
             url,
             token,
             insecure: self.boolean("argo-insecure"),
+            authority_file: self.text("argo-ca-file"),
             retries: u32::try_from(self.whole("argo-api-retries")).unwrap_or(2),
             retry_base,
             retry_max: retry_max.max(retry_base),

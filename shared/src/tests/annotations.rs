@@ -75,3 +75,13 @@ fn instants_are_written_in_whole_seconds_of_utc() {
     let at: Timestamp = "2026-12-01T08:00:00.123456789-03:00".parse().unwrap();
     assert_eq!(format_instant(at), "2026-12-01T11:00:00Z");
 }
+
+#[test]
+fn the_reference_lists_every_key_that_people_write_and_no_key_that_nobody_knows() {
+    for known in WRITTEN_BY_PEOPLE {
+        assert!(KEYS.iter().any(|row| row.key == *known), "{known}");
+    }
+    for row in KEYS {
+        assert!(unknown_key(row.key).is_none(), "{}", row.key);
+    }
+}

@@ -128,6 +128,7 @@ fn argo_of_one_pass_pauses_syncs_and_knows_its_api() {
             ("ARGO_API_RETRY_MAX_SECONDS", "3"),
             ("PROTECTED_APP_STRICT_MODE", "false"),
             ("ARGO_INSECURE", "true"),
+            ("ARGO_CA_FILE", "/etc/argo/ca.crt"),
         ]),
     )
     .unwrap();
@@ -137,6 +138,7 @@ fn argo_of_one_pass_pauses_syncs_and_knows_its_api() {
     assert_eq!(api.retry_base, Duration::from_millis(500));
     assert_eq!(api.retry_max, Duration::from_secs(3));
     assert!(api.insecure);
+    assert_eq!(api.authority_file.as_deref(), Some("/etc/argo/ca.crt"));
     let argo = settings.one_shot.as_ref().unwrap().schedule.spec.argo.clone().unwrap();
     assert!(argo.pause && argo.sync && !argo.strict_protected);
     assert_eq!(ArgoToken::Given(Secret::new("very-secret")), api.token);

@@ -132,3 +132,40 @@ fn odd_objects_are_an_error_or_empty_facts_never_a_panic() {
         assert_eq!(workload.knobs.first().unwrap().value, None);
     }
 }
+
+#[test]
+fn what_the_containers_ask_for_is_added_up_also_from_a_pruned_object() {
+    let object = json!({
+        "metadata": {"name": "a", "namespace": "n"},
+        "spec": {"replicas": 1, "template": {"spec": {"containers": [
+            {"name": "x", "image": "y", "resources": {"requests": {"cpu": "250m", "memory": "1.5Gi"}}},
+            {"name": "z", "resources": {"requests": {"cpu": 1, "memory": "512M"}, "limits": {"cpu": "8"}}},
+            {"name": "none"},
+            {"name": "odd", "resources": {"requests": {"cpu": "-1", "memory": "much"}}},
+        ]}}},
+    });
+    let kinds = Kinds::default();
+    let whole = Workload::read(kinds.by_kind("apps", "Deployment").unwrap(), &object).unwrap();
+    for workload in [whole, read_as("Deployment", "apps", &object)] {
+        assert_eq!(workload.requests.milli_cpu, 1250);
+        assert_eq!(workload.requests.memory, 1_610_612_736 + 512_000_000);
+        assert!((workload.requests.cores() - 1.25).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn quantities_are_read_as_kubernetes_writes_them() {
+    for (text, number) in [
+        ("100m", 0.1),
+        ("1.5", 1.5),
+        ("128Mi", 134_217_728.0),
+        ("2k", 2000.0),
+        ("1Ti", 1_099_511_627_776.0),
+    ] {
+        let found = quantity(&json!(text)).unwrap();
+        assert!((found - number).abs() < 1e-9, "{text}: {found}");
+    }
+    for wrong in [json!("much"), json!("-1"), json!(null)] {
+        assert_eq!(quantity(&wrong), None, "{wrong}");
+    }
+}

@@ -14,6 +14,8 @@ use webhook::handlers::{Listener, Ruled};
 use webhook::report::{Fight, Reports};
 use webhook::service::Tell;
 
+use crate::ops::table;
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
     phase: &'static str,
@@ -50,31 +52,11 @@ impl Ears {
             panics: Counter::default(),
             fights: Counter::default(),
         };
-        registry.register(
-            "rulings",
-            "Requests by endpoint, ruling and resource",
-            ears.rulings.clone(),
-        );
-        registry.register(
-            "review_seconds",
-            "Time from a request's body to its answer",
-            ears.latency.clone(),
-        );
-        registry.register(
-            "reviews_shed",
-            "Requests turned away because too many were being served",
-            ears.shed.clone(),
-        );
-        registry.register(
-            "review_panics",
-            "Requests that met a fault of ours",
-            ears.panics.clone(),
-        );
-        registry.register(
-            "held_repeatedly",
-            "Workloads that were held again and again within ten minutes",
-            ears.fights.clone(),
-        );
+        table::RULINGS.register(registry, ears.rulings.clone());
+        table::REVIEW_SECONDS.register(registry, ears.latency.clone());
+        table::REVIEWS_SHED.register(registry, ears.shed.clone());
+        table::REVIEW_PANICS.register(registry, ears.panics.clone());
+        table::HELD_REPEATEDLY.register(registry, ears.fights.clone());
         ears
     }
 

@@ -27,6 +27,7 @@ use crate::commands::beside;
 use crate::flags::{OfServers, Options};
 use crate::ops::gates::Gates;
 use crate::ops::metrics::{self, Scrape};
+use crate::ops::table::PREFIX;
 use crate::ops::{self, Ops};
 use crate::process::{Stop, Tasks};
 use crate::{logs, sources};
@@ -124,7 +125,7 @@ async fn serve(settings: Settings, parts: Parts) -> anyhow::Result<()> {
     let drain = settings.drain_timeout;
     let stop = Stop::default();
     let mut tasks = Tasks::new(stop.clone());
-    let mut registry = Registry::with_prefix("offhours");
+    let mut registry = Registry::with_prefix(PREFIX);
     registry.register_collector(Box::new(Scrape(|| vec![metrics::build()])));
 
     let scope = if settings.cluster.namespaces.is_empty() {
@@ -159,6 +160,8 @@ async fn serve(settings: Settings, parts: Parts) -> anyhow::Result<()> {
         schedules,
         stop,
     };
+    let (source, clock) = (Arc::clone(&shared.schedules), Arc::clone(&shared.clock));
+    registry.register_collector(Box::new(Scrape(move || metrics::schedules(&source, &*clock))));
     gates(&shared);
     follow_kinds(&follower, &shared);
     let company = parts

@@ -16,7 +16,8 @@ use shared::settings::Settings;
 
 use super::Shared;
 use crate::commands::beside;
-use crate::ops::metrics::{Sample, Scrape};
+use crate::ops::metrics::{self, Sample, Scrape, TransitionTimes};
+use crate::ops::table;
 use crate::process::{Stop, Tasks};
 
 /// The times of the lease.
@@ -53,24 +54,12 @@ fn elect(shared: &Shared, registry: &mut Registry) -> anyhow::Result<(LeaseRunne
     let stats = runner.stats();
     let leads = leadership.changes();
     registry.register_collector(Box::new(Scrape(move || {
-        let count = |value: &std::sync::atomic::AtomicU64| vec![(Vec::new(), value.load(Ordering::Relaxed) as f64)];
+        let count = |value: &std::sync::atomic::AtomicU64| value.load(Ordering::Relaxed) as f64;
         vec![
-            Sample::gauge(
-                "leader",
-                "1 where this process leads the schedulers",
-                vec![(Vec::new(), f64::from(leads.borrow().leading))],
-            ),
-            Sample::counter(
-                "lease_renewals",
-                "Renewals of the lease that succeeded",
-                count(&stats.renewed),
-            ),
-            Sample::counter("lease_losses", "Times that leadership was lost", count(&stats.lost)),
-            Sample::counter(
-                "lease_failures",
-                "Calls about the lease that failed",
-                count(&stats.failures),
-            ),
+            Sample::one(&table::LEADER, f64::from(leads.borrow().leading)),
+            Sample::one(&table::LEASE_RENEWALS, count(&stats.renewed)),
+            Sample::one(&table::LEASE_LOSSES, count(&stats.lost)),
+            Sample::one(&table::LEASE_FAILURES, count(&stats.failures)),
         ]
     })));
     Ok((runner, leadership))
@@ -110,11 +99,7 @@ pub fn start(shared: &Shared, company: Beside, tasks: &mut Tasks, registry: &mut
                 (labels, count as f64)
             })
             .collect();
-        vec![Sample::counter(
-            "writes",
-            "Writes by what they were for and how they ended",
-            values,
-        )]
+        vec![Sample::of(&table::WRITES, values)]
     })));
     let snapshot = snapshot(shared);
     let observer = Observer::new(Arc::clone(&shared.view), Arc::clone(&shared.schedules), snapshot);
@@ -139,6 +124,9 @@ pub fn start(shared: &Shared, company: Beside, tasks: &mut Tasks, registry: &mut
             dry_run: settings.dry_run,
         },
     );
+    let ledger = engine.ledger().clone();
+    registry.register_collector(Box::new(TransitionTimes::new(ledger.clone())));
+    registry.register_collector(Box::new(Scrape(move || metrics::ledger(&ledger))));
     let stopped = shared.stop.wanted();
     tasks.spawn("scheduler", async move {
         // From the moment that the lease is given back another one may lead: writers end first.

@@ -29,6 +29,7 @@ use webhook::{aside, authorize, remember, report, server};
 use super::ears::Ears;
 use super::{Shared, dev};
 use crate::ops::metrics::{Sample, Scrape};
+use crate::ops::table;
 use crate::process::Tasks;
 
 /// How often files of somebody else's certificate are compared.
@@ -167,21 +168,9 @@ fn keep_certificates(shared: &Shared, registry: &mut Registry) -> anyhow::Result
     registry.register_collector(Box::new(Scrape(move || {
         let one = |value: Option<i64>| value.map(|value| vec![(Vec::new(), value as f64)]).unwrap_or_default();
         vec![
-            Sample::gauge(
-                "certificate_expiry_seconds",
-                "Time until the served certificate ends",
-                one(seen.seconds_to_expiry()),
-            ),
-            Sample::gauge(
-                "certificate_authority_expiry_seconds",
-                "Time until our authority ends",
-                one(seen.authority_seconds_to_expiry()),
-            ),
-            Sample::counter(
-                "handshakes_refused",
-                "TLS handshakes without a usable certificate",
-                vec![(Vec::new(), seen.refused_handshakes() as f64)],
-            ),
+            Sample::of(&table::CERTIFICATE_EXPIRY, one(seen.seconds_to_expiry())),
+            Sample::of(&table::AUTHORITY_EXPIRY, one(seen.authority_seconds_to_expiry())),
+            Sample::one(&table::HANDSHAKES_REFUSED, seen.refused_handshakes() as f64),
         ]
     })));
     Ok((manager, certificates))

@@ -238,7 +238,7 @@ fn table(loaded: &Loaded, range: &Range) -> anyhow::Result<String> {
     }
     writeln!(
         text,
-        "{:<29}  {:<20}  {:<7}  {:<10}  {:<8}  NOTE",
+        "{:<LOCAL_WIDTH$}  {:<20}  {:<7}  {:<10}  {:<8}  NOTE",
         "LOCAL", "UTC", "STATE", "DECIDED BY", "FOR"
     )?;
     for line in lines {
@@ -248,7 +248,7 @@ fn table(loaded: &Loaded, range: &Range) -> anyhow::Result<String> {
             .strftime("%a %Y-%m-%d %H:%M:%S %:z")
             .to_string();
         let row = format!(
-            "{local:<29}  {:<20}  {:<7}  {:<10}  {:<8}  {}",
+            "{local:<LOCAL_WIDTH$}  {:<20}  {:<7}  {:<10}  {:<8}  {}",
             line.at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             line.state,
             line.decided_by,
@@ -259,6 +259,9 @@ fn table(loaded: &Loaded, range: &Range) -> anyhow::Result<String> {
     }
     Ok(text)
 }
+
+/// Width of `Mon 2026-11-30 20:00:00 +01:00`.
+const LOCAL_WIDTH: usize = 30;
 
 /// The changes of the clock in `[from, to)` that move it, with what they do.
 fn clock_changes(zone: &Zone, from: Timestamp, to: Timestamp) -> Vec<(Timestamp, String)> {

@@ -209,3 +209,15 @@ fn every_wrong_example_is_refused() {
     }
     assert!(seen >= 15, "only {seen} wrong examples");
 }
+
+#[test]
+fn every_column_begins_below_its_header() {
+    let text = shown(Format::Table, "2026-03-27T00:00:00Z", "2026-03-31T00:00:00Z");
+    let header = text.lines().find(|line| line.starts_with("LOCAL")).unwrap();
+    let at = header.find("UTC").unwrap();
+    let rows: Vec<&str> = text.lines().skip_while(|line| *line != header).skip(1).collect();
+    assert!(!rows.is_empty());
+    for row in rows {
+        assert!(row[at..].starts_with("2026-") && &row[at - 2..at] == "  ", "{row}");
+    }
+}

@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::ledger::Ledger;
 use super::{Engine, EngineSettings, Reporter};
 use crate::act::{Act, ActSettings};
 use crate::decide::snapshot::{Forced, Snapshot};
@@ -129,6 +130,7 @@ fn parts(server: &Server, now: &str, dry_run: bool, finalizers: bool) -> Parts {
 
 struct Running {
     clock: Arc<Wall>,
+    ledger: Ledger,
     stop: oneshot::Sender<()>,
     engine: JoinHandle<()>,
     _follower: Follower,
@@ -164,11 +166,13 @@ fn start_with(server: &Server, now: &str, dry_run: bool) -> Running {
         settings,
     );
     let (stop, stopped) = oneshot::channel();
+    let ledger = engine.ledger().clone();
     let engine = tokio::spawn(engine.run(async move {
         let _ = stopped.await;
     }));
     Running {
         clock: parts.clock,
+        ledger,
         stop,
         engine,
         _follower: parts.follower,
@@ -439,4 +443,31 @@ fn rule_g2_a_one_shot_pass_is_refused_for_a_custom_resource() {
     );
     assert!(refused.to_string().contains("offhours sleep"));
     assert_eq!(check_schedule(&schedules, "other"), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_sleeps_is_counted_while_it_sleeps() {
+    let server = server(5);
+    let running = start(&server, "2026-12-01T19:59:00Z");
+    eventually("all asleep", || all(&server, 5, 0)).await;
+    tokio::time::sleep(Duration::from_mins(30)).await;
+    let figures = running.ledger.figures()["office"];
+    assert_eq!(
+        (figures.up, figures.down, figures.protected, figures.failing),
+        (0, 5, 0, 0)
+    );
+    assert_eq!((figures.shutdowns, figures.startups), (1, 0));
+    // Ten replicas for half an hour, looked at every ten seconds.
+    assert!((figures.replica_hours - 5.0).abs() < 0.1, "{figures:?}");
+    eventually("all awake", || all(&server, 5, 2)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let morning = running.ledger.figures()["office"];
+    assert_eq!((morning.up, morning.down, morning.startups), (5, 0, 1));
+    assert!((morning.replica_hours - 10.0).abs() < 0.1, "{morning:?}");
+    tokio::time::sleep(Duration::from_mins(30)).await;
+    let later = running.ledger.figures()["office"];
+    assert!((later.replica_hours - morning.replica_hours).abs() < 1e-9, "{later:?}");
+    let ended: Vec<State> = running.ledger.take_ended().into_iter().map(|(to, _)| to).collect();
+    assert_eq!(ended, [State::Down, State::Up]);
+    running.stop().await;
 }

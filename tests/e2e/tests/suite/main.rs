@@ -12,6 +12,7 @@ mod certificates;
 mod faults;
 mod fixed_point;
 mod gitops;
+mod guides;
 mod hpa;
 mod killed;
 mod leaders;

@@ -213,20 +213,48 @@ async fn commands_by_night(cluster: &Cluster) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Every series of the reference is served by a process that leads and holds.
 async fn metrics(cluster: &Cluster, port: u16) -> anyhow::Result<()> {
-    let (status, text) = cluster.probe(port, "/metrics").await?;
-    ensure!(status == 200, "{text}");
-    for series in [
-        "offhours_build_info{",
-        "offhours_leader 1",
-        "offhours_writes_total{purpose=\"down\",result=\"done\"}",
-        "offhours_rulings_total{",
-        "offhours_certificate_expiry_seconds ",
-        "offhours_watched_objects{resource=\"deployments.apps\"}",
-    ] {
-        ensure!(text.contains(series), "{series}:\n{text}");
-    }
-    Ok(())
+    let reference = std::fs::read_to_string(harness::repository().join("docs/reference/metrics.md"))?;
+    let names: Vec<&str> = reference
+        .split('`')
+        .filter(|word| word.starts_with("offhours_"))
+        .collect();
+    ensure!(names.len() > 25, "{names:?}");
+    // The other one is always down, and so has no next transition.
+    let office = schedule("zz-office", "Up").replace("00:00-24:00", "08:00-20:00");
+    cluster.plane.apply(&office).await?;
+    wait_for("all metrics", SOON, || async {
+        let (status, text) = cluster.probe(port, "/metrics").await?;
+        ensure!(status == 200, "{text}");
+        let served = |name: &str| {
+            text.lines()
+                .filter_map(|line| line.strip_prefix(name))
+                .any(|rest| rest.starts_with([' ', '{']))
+        };
+        for name in &names {
+            ensure!(served(name), "{name} is not served:\n{text}");
+        }
+        for series in [
+            "offhours_leader 1",
+            "offhours_writes_total{purpose=\"down\",result=\"done\"}",
+            "offhours_watched_objects{resource=\"deployments.apps\"}",
+            "offhours_schedule_state{schedule=\"default\",state=\"Down\"} 1",
+            "offhours_schedule_state{schedule=\"default\",state=\"Up\"} 0",
+            "offhours_workloads{schedule=\"default\",state=\"down\"} 4",
+            "offhours_transitions_total{schedule=\"default\",to=\"Down\"} 2",
+        ] {
+            ensure!(text.contains(series), "{series}:\n{text}");
+        }
+        Ok(())
+    })
+    .await?;
+    cluster
+        .plane
+        .kubectl(&["delete", "offhoursschedule", "zz-office"])?
+        .ok()
+        .await
+        .map(drop)
 }
 
 async fn uninstall(cluster: &Cluster) -> anyhow::Result<()> {
