@@ -300,10 +300,15 @@ async fn pass(State(shared): State<Arc<Shared>>, ConnectInfo(line): ConnectInfo<
         Fate::Silence => return std::future::pending().await,
         Fate::Strike(fault) => fault,
     };
-    if fault.is_after() {
-        carry_out(&shared.client, request).await;
-    }
-    shared.strike(fault.is_death());
+    // In a task of its own: a product that hangs up meanwhile must not undo it.
+    let happening = Arc::clone(&shared);
+    let happened = tokio::spawn(async move {
+        if fault.is_after() {
+            carry_out(&happening.client, request).await;
+        }
+        happening.strike(fault.is_death());
+    });
+    let _ = happened.await;
     match fault {
         Fault::DeathBefore | Fault::DeathAfter | Fault::StallBefore | Fault::StallAfter => std::future::pending().await,
         Fault::Conflict => status(StatusCode::CONFLICT, "Conflict", "the object has been modified"),
