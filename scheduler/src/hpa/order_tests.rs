@@ -125,14 +125,13 @@ impl Stage {
             Some(record) if wanted >= record && max == self.range.1 => {
                 self.right.insert(wanted);
             }
-            Some(_) => {}
             // Its own range: what it does there is its business.
             None if (min, max) == self.range && !slow => self.right = BTreeSet::from([wanted]),
             // With the minimum lowered: no less than its own minimum would have left.
             None if wanted > self.down => {
                 self.right.insert(wanted.max(self.range.0));
             }
-            None => {}
+            Some(_) | None => {}
         }
         if !slow {
             self.scale(wanted);
