@@ -74,10 +74,6 @@ test-install: controlplane chart-tools build ## a release's whole life on a cont
 image-test: ## the image's root file system, built without a container engine, and the binary in it
 	@.ci/image
 
-.PHONY: sbom
-sbom: ## what the binary is made of, as CycloneDX: target/sbom/offhours.cdx.json
-	@.ci/sbom
-
 # OFFHOURS_TEST_LONG=1 makes the sampled suites whole; properties get other inputs at each run.
 .PHONY: test-long
 test-long: controlplane chart-tools ## what is too long for make test: exhaustive suites, and the other Kubernetes version
