@@ -102,3 +102,9 @@ fixtures: controlplane ## record anew what clients send to the webhook, for its 
 bench-webhook: controlplane ## what the webhook costs a request through a real API server, beside none and a bare server (20 minutes)
 	$(CARGO) build --release -p offhours --bin offhours
 	OFFHOURS_BIN=$(TARGET)/release/offhours $(CARGO) bench -p e2e --bench webhook
+
+# BENCH_PAIRS, BENCH_OBJECTS, BENCH_WATCHED and BENCH_IDLE_SECONDS make it shorter or longer.
+.PHONY: bench-scheduler
+bench-scheduler: controlplane ## the scheduler beside a raw loop of the same PATCHes (about 20 minutes)
+	$(CARGO) build --release -p offhours -p e2e --bin offhours --bin bench-scheduler
+	OFFHOURS_BIN=$(TARGET)/release/offhours $(TARGET)/release/bench-scheduler

@@ -184,7 +184,7 @@ async fn serve(settings: Settings, parts: Parts) -> anyhow::Result<()> {
     );
 
     if let Some(company) = company {
-        scheduling::start(&shared, company, &mut tasks, &mut registry)?;
+        scheduling::start(&shared, company, parts.webhook, &mut tasks, &mut registry)?;
     }
     if let Some(listener) = webhook_listener {
         webhook::start(&shared, listener, &mut tasks, &mut registry).await?;

@@ -32,8 +32,9 @@ pub fn lease_settings(settings: &Settings, namespace: &str, identity: &str) -> L
     }
 }
 
-/// A snapshot of nothing yet, with what the settings say.
-fn snapshot(shared: &Shared) -> Snapshot {
+/// A snapshot of nothing yet, with what the settings say. `held`: the webhook runs here, so that what is down
+/// is held; of one in another process nothing is known, and the careful answer is that there is none.
+fn snapshot(shared: &Shared, held: bool) -> Snapshot {
     let settings = &shared.settings;
     let mut snapshot = Snapshot::new(Arc::new(settings.kinds.clone()), shared.own_namespace.clone());
     snapshot.default_replicas = u64::from(settings.default_startup_replicas);
@@ -41,7 +42,7 @@ fn snapshot(shared: &Shared) -> Snapshot {
     beside::configure(settings, &mut snapshot);
     // Somebody wrote the list on the namespace: that is reason enough to heed it.
     snapshot.beside.applications.discovery.manual = true;
-    snapshot.beside.webhook = settings.webhook.address.is_some();
+    snapshot.beside.webhook = held;
     snapshot
 }
 
@@ -69,7 +70,13 @@ fn elect(shared: &Shared, registry: &mut Registry) -> anyhow::Result<(LeaseRunne
 ///
 /// # Errors
 /// If no client for the lease can be made.
-pub fn start(shared: &Shared, company: Beside, tasks: &mut Tasks, registry: &mut Registry) -> anyhow::Result<()> {
+pub fn start(
+    shared: &Shared,
+    company: Beside,
+    held: bool,
+    tasks: &mut Tasks,
+    registry: &mut Registry,
+) -> anyhow::Result<()> {
     let settings = &shared.settings;
     let (runner, leadership) = elect(shared, registry)?;
     let (events, event_task) = Events::start(
@@ -101,7 +108,7 @@ pub fn start(shared: &Shared, company: Beside, tasks: &mut Tasks, registry: &mut
             .collect();
         vec![Sample::of(&table::WRITES, values)]
     })));
-    let snapshot = snapshot(shared);
+    let snapshot = snapshot(shared, held);
     let observer = Observer::new(Arc::clone(&shared.view), Arc::clone(&shared.schedules), snapshot);
     let observer = observer.with(company);
     let reporter = Reporter::new(
