@@ -21,6 +21,9 @@ const SETTLE: SignedDuration = SignedDuration::from_secs(3);
 /// How long a reconciliation under way is waited for before people are told.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(5);
 
+/// What Flux' controllers call a reconciliation that has failed and will be tried again.
+const WAITS_FOR_RETRY: &str = "ProgressingWithRetry";
+
 const KNOBS: &[Knob] = &[Knob {
     name: Cow::Borrowed("suspend"),
     pointer: Cow::Borrowed("/spec/suspend"),
@@ -70,6 +73,8 @@ impl FluxObject {
         let reconciling = conditions.into_iter().flatten().any(|condition| {
             text(condition, "type").as_deref() == Some("Reconciling")
                 && text(condition, "status").as_deref() == Some("True")
+                // One that failed and waits for its next try; a suspended one keeps this for ever.
+                && text(condition, "reason").as_deref() != Some(WAITS_FOR_RETRY)
         });
         Ok(Self {
             object: Workload::read(kind, object).map_err(|error| error.to_string())?,

@@ -91,6 +91,28 @@ fn without_a_wish_of_the_schedule_nothing_is_suspended_and_what_was_is_resumed()
     assert_eq!(world.objects[&owner]["spec"], spec);
 }
 
+/// kustomize-controller v1.9: a reconciliation that fails ends with this condition, and one that is suspended keeps it
+/// (`finalizeStatus`; a suspended object is returned from before anything is looked at).
+#[test]
+fn one_that_failed_and_waits_for_its_next_try_is_not_waited_for() {
+    let (mut world, web) = world("kustomize");
+    let owner = world.add(
+        "kustomize.toolkit.fluxcd.io",
+        &kustomization(&json!({"interval": "10m"})),
+    );
+    world.edit(&owner, |object| {
+        object["status"] = json!({"conditions": [
+            {"type": "Reconciling", "status": "True", "reason": "ProgressingWithRetry"},
+            {"type": "Ready", "status": "False", "reason": "HealthCheckFailed"},
+        ]});
+    });
+    assert_eq!(
+        purposes(&pass(&mut world, NIGHT, true)),
+        [Purpose::Pause, Purpose::Down]
+    );
+    assert_eq!(world.replicas(&web), Some(0));
+}
+
 #[test]
 fn a_reconciliation_in_flight_is_waited_for() {
     let (mut world, web) = world("kustomize");
