@@ -150,7 +150,10 @@ async fn one_pass(settings: &Settings, one_shot: &OneShot) -> Result<Outcome, Re
     let summary = pass(&view, &mut observer, &mut act, &*clock, false, LIMIT).await;
     drop(act);
     drop(event_task);
-    Ok(tell(&summary, one_shot))
+    let unseen = feed
+        .as_ref()
+        .and_then(|_| observer.snapshot().beside.argo_sight.as_ref().err());
+    Ok(tell(&summary, one_shot, unseen.map(AsRef::as_ref)))
 }
 
 /// The plan that a real run would carry out, from the same decision.
@@ -180,7 +183,8 @@ fn dry_run(observer: &Observer, one_shot: &OneShot) -> Outcome {
     Outcome::Done
 }
 
-fn tell(summary: &Summary, one_shot: &OneShot) -> Outcome {
+/// `unseen`: why the Applications could not be read. Whatever else was done, none of them was paused or resumed.
+fn tell(summary: &Summary, one_shot: &OneShot, unseen: Option<&str>) -> Outcome {
     for (object, why) in &summary.done {
         tracing::info!("{}: {}", place(object), told(*why));
     }
@@ -198,7 +202,12 @@ fn tell(summary: &Summary, one_shot: &OneShot) -> Outcome {
         summary.skipped.len(),
         summary.failed.len()
     );
-    if summary.failed.is_empty() {
+    if let Some(why) = unseen {
+        tracing::error!(
+            "no Application was paused or resumed, since they cannot be read: {why}; mend that and run this again"
+        );
+    }
+    if summary.failed.is_empty() && unseen.is_none() {
         Outcome::Done
     } else if summary.done.is_empty() {
         Outcome::Failed

@@ -10,7 +10,8 @@ use bytes::Bytes;
 use cluster::store::Store;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Method, Request as HttpRequest};
-use json_patch::Patch;
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{Patch, PatchOperation};
 use kube::client::Body;
 use kube::{Client, Config};
 use serde_json::{Value, json};
@@ -20,13 +21,14 @@ use thiserror::Error;
 use tokio::time::{sleep, timeout};
 
 use super::facts::Application;
+use super::pause::PHASE;
 
 /// The longest that one try may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What is asked for in a listing; there is no paging.
 const FIELDS: &str = "items.metadata.name,items.metadata.namespace,items.metadata.labels,items.metadata.annotations,\
-                      items.spec,items.status.resources,items.operation";
+                      items.spec,items.status.resources";
 
 /// Why a call came to nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -306,11 +308,15 @@ impl ArgoApi {
         Ok(())
     }
 
-    /// Changes one, and asks for a sync if the patch does. The Application as it is then.
+    /// Changes one, and asks for a sync or for the end of its operation if the patch does. The Application as it is then.
     ///
-    /// The API does not take an operation as part of a patch: it is posted when the rest is written.
+    /// The API does not take operations as part of a patch: what is asked of them is posted when the rest is written.
     pub async fn patch(&self, application: &ObjectRef, patch: &Patch) -> Result<Bytes, ArgoError> {
-        let is_sync = |operation: &json_patch::PatchOperation| operation.path().as_str() == "/operation";
+        let is_sync = |operation: &PatchOperation| operation.path().as_str() == "/operation";
+        let is_end = |operation: &PatchOperation| operation.path().to_buf() == PointerBuf::from_tokens(PHASE);
+        if patch.0.iter().any(is_end) {
+            return self.terminate(application).await;
+        }
         let rest = Patch(
             patch
                 .0
@@ -331,6 +337,21 @@ impl ArgoApi {
             self.sync(application).await?;
         }
         Ok(answer)
+    }
+
+    /// Ends its operation. One that has ended by itself (code 3) is as good. The Application as it is then.
+    async fn terminate(&self, application: &ObjectRef) -> Result<Bytes, ArgoError> {
+        match self
+            .call(Method::DELETE, &self.path(application, "/operation"), None)
+            .await
+        {
+            Ok(_)
+            | Err(ArgoError::Refused {
+                status: 400, code: 3, ..
+            }) => {}
+            Err(error) => return Err(error),
+        }
+        self.call(Method::GET, &self.path(application, ""), None).await
     }
 
     /// Asks for a sync. Another operation under way is as good: it began after our resume.

@@ -65,7 +65,7 @@ async fn answer(
         let items = if all.is_empty() { Value::Null } else { json!(*all) };
         return reply(200, json!({"items": items, "metadata": {}}));
     }
-    let name = name.trim_end_matches("/sync").to_owned();
+    let name = name.trim_end_matches("/sync").trim_end_matches("/operation").to_owned();
     let Some(found) = all.iter_mut().find(|it| it["metadata"]["name"] == *name) else {
         return reply(403, json!({"code": 7, "message": "permission denied"}));
     };
@@ -194,6 +194,33 @@ async fn a_sync_is_posted_after_the_patch_and_another_operation_is_as_good() {
     let busy = json!({"code": 9, "message": "another operation is already in progress"});
     double.faults.lock().unwrap().push_back((400, busy));
     assert_eq!(api.sync(&shop).await, Ok(()));
+}
+
+#[tokio::test]
+async fn the_end_of_an_operation_is_asked_for_as_argo_cd_wants_it_and_one_that_is_over_is_as_good() {
+    let (double, api) = start(TOKEN).await;
+    *double.applications.lock().unwrap() = vec![application("shop", "shop")];
+    let patch = serde_json::from_value(json!([
+        {"op": "test", "path": "/status/operationState/phase", "value": "Running"},
+        {"op": "replace", "path": "/status/operationState/phase", "value": "Terminating"},
+    ]));
+    let (shop, patch) = (application_ref("argocd", "shop"), patch.unwrap());
+    for over in [false, true] {
+        if over {
+            let message = "Unable to terminate operation. No operation is in progress";
+            let answer = json!({"code": 3, "message": message});
+            double.faults.lock().unwrap().push_back((400, answer));
+        }
+        let answer = api.patch(&shop, &patch).await.unwrap();
+        let known = Application::read(&serde_json::from_slice(&answer).unwrap()).unwrap();
+        assert_eq!(known.reference(), shop);
+        let asked = std::mem::take(&mut *double.asked.lock().unwrap());
+        let methods: Vec<_> = asked
+            .iter()
+            .map(|(method, path, _)| (method.as_str(), path.contains("/shop/operation?")))
+            .collect();
+        assert_eq!(methods, [("DELETE", true), ("GET", false)]);
+    }
 }
 
 #[tokio::test]

@@ -97,6 +97,8 @@ impl Saved {
 pub struct Operation {
     /// Since when; `None`: not begun, or not told.
     pub since: Option<Timestamp>,
+    /// It runs, so that it can be terminated: it is neither merely asked for, nor being terminated already.
+    pub runs: bool,
 }
 
 /// The facts of one Application.
@@ -123,6 +125,7 @@ impl Application {
         let asked = object.get("operation").is_some_and(Value::is_object);
         let operation = (asked || phase == "Running" || phase == "Terminating").then(|| Operation {
             since: text("/status/operationState/startedAt").parse().ok().filter(|_| !asked),
+            runs: phase == "Running",
         });
         let namespace = text("/spec/destination/namespace");
         let listed = object.pointer("/status/resources").and_then(Value::as_array);

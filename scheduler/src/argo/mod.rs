@@ -15,4 +15,6 @@ mod api_tests;
 #[cfg(test)]
 mod lost_tests;
 #[cfg(test)]
+mod operation_tests;
+#[cfg(test)]
 mod tests;

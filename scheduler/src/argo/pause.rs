@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, PatchOperation};
+use json_patch::{AddOperation, Patch, PatchOperation, ReplaceOperation, TestOperation};
 use serde_json::{Value, json};
 use shared::annotations::{
     DOWN_SINCE, ORIGINAL_AUTOMATED, STATE_ARGO, STATE_TYPE, TARGET_APPLICATION, TARGET_NAMESPACE, format_instant,
@@ -71,7 +71,12 @@ pub struct Known<'k> {
     pub held: bool,
     /// Ask for a sync at opening time.
     pub sync: bool,
+    /// Terminate an operation that does not end by itself.
+    pub terminate: bool,
 }
+
+/// Where an Application says how far its operation is; who writes `Terminating` there ends it.
+pub(super) const PHASE: [&str; 3] = ["status", "operationState", "phase"];
 
 /// Looks at it: what is to be written, and whether its workloads may be put down.
 pub fn look(known: &Known<'_>, want: &Want, now: Timestamp) -> Look {
@@ -100,7 +105,7 @@ fn pause(known: &Known<'_>, want: &Want, now: Timestamp) -> Look {
     if !application.is_automated() {
         // Paused by us, or never automated: then it is not ours, and never resumed.
         let since = saved(known).and_then(|saved| saved.since);
-        return settle(application, since, now);
+        return settle(known, since, want, now);
     }
     let Some(present) = application.automated() else {
         return Look::settled();
@@ -141,7 +146,8 @@ fn pause(known: &Known<'_>, want: &Want, now: Timestamp) -> Look {
     Look::after(moves, "PausePending", "its Application is paused first")
 }
 
-fn settle(application: &Application, since: Option<Timestamp>, now: Timestamp) -> Look {
+fn settle(known: &Known<'_>, since: Option<Timestamp>, want: &Want, now: Timestamp) -> Look {
+    let application = known.application;
     if let Some(operation) = &application.operation {
         let began = operation.since.max(since).unwrap_or(now);
         let patience = later(began, OPERATION_PATIENCE);
@@ -151,6 +157,8 @@ fn settle(application: &Application, since: Option<Timestamp>, now: Timestamp) -
         );
         return if now < patience {
             Look::until(patience, "OperationRunning", message)
+        } else if known.terminate && operation.runs {
+            Look::after(vec![terminated(application, want)], "OperationRunning", message)
         } else {
             Look::refused("OperationRunning", message)
         };
@@ -159,6 +167,44 @@ fn settle(application: &Application, since: Option<Timestamp>, now: Timestamp) -
         Some(end) if now < end => Look::until(end, "PauseSettling", "its Application was paused a moment ago"),
         _ => Look::settled(),
     }
+}
+
+/// Ends its operation, as `argocd app terminate-op` does.
+fn terminated(application: &Application, want: &Want) -> Move {
+    let object = &application.object;
+    let path = || PointerBuf::from_tokens(PHASE);
+    let body = Patch(vec![
+        PatchOperation::Test(TestOperation {
+            path: PointerBuf::from_tokens(["metadata", "uid"]),
+            value: Value::from(&*object.uid),
+        }),
+        PatchOperation::Test(TestOperation {
+            path: path(),
+            value: json!("Running"),
+        }),
+        PatchOperation::Replace(ReplaceOperation {
+            path: path(),
+            value: json!("Terminating"),
+        }),
+    ]);
+    let request = Request::Patch {
+        body,
+        subresource: None,
+        dry_run: false,
+    };
+    Move::new(
+        target(application),
+        &object.resource_version,
+        request,
+        Purpose::Pause,
+        want,
+    )
+    .telling(
+        "OperationTerminated",
+        "its operation ran on after closing time and was terminated, so that its workloads can be put to sleep \
+         (argo.terminate)",
+        true,
+    )
 }
 
 /// Both ways were tried, and it syncs all the same.

@@ -15,7 +15,7 @@ use crate::decide::decider::Decider;
 use crate::decide::memory::Outcome;
 use crate::decide::tests::world::{MORNING, NIGHT, World, at, office, schedules};
 
-fn application(name: &str, sync_policy: &Value, deployments: &[&str]) -> Value {
+pub(super) fn application(name: &str, sync_policy: &Value, deployments: &[&str]) -> Value {
     let resources: Vec<Value> = deployments
         .iter()
         .map(|name| json!({"group": "apps", "version": "v1", "kind": "Deployment", "namespace": "shop", "name": name}))
@@ -31,7 +31,7 @@ fn application(name: &str, sync_policy: &Value, deployments: &[&str]) -> Value {
     })
 }
 
-fn usual_policy() -> Value {
+pub(super) fn usual_policy() -> Value {
     json!({
         "automated": {"prune": true, "selfHeal": true},
         "syncOptions": ["CreateNamespace=true"],
@@ -39,22 +39,22 @@ fn usual_policy() -> Value {
     })
 }
 
-fn argo_schedule() -> Schedule {
+pub(super) fn argo_schedule() -> Schedule {
     let mut schedule = office();
     schedule.argo = Some(Argo::default());
     schedule
 }
 
-struct Night {
-    world: World,
+pub(super) struct Night {
+    pub(super) world: World,
     decider: Decider,
     schedules: Arc<Schedules>,
-    now: Timestamp,
-    web: ObjectRef,
+    pub(super) now: Timestamp,
+    pub(super) web: ObjectRef,
     api: ObjectRef,
 }
 
-fn night_of(schedule: Schedule) -> Night {
+pub(super) fn night_of(schedule: Schedule) -> Night {
     let mut world = World::default();
     world.namespace("shop", "office");
     let web = world.deployment("shop", "web", 3);
@@ -69,34 +69,34 @@ fn night_of(schedule: Schedule) -> Night {
     }
 }
 
-fn night() -> Night {
+pub(super) fn night() -> Night {
     night_of(argo_schedule())
 }
 
 impl Night {
-    fn add(&mut self, application: &Value) -> ObjectRef {
+    pub(super) fn add(&mut self, application: &Value) -> ObjectRef {
         self.world.add("argoproj.io", application)
     }
 
-    fn at(&mut self, instant: &str) -> Vec<Action> {
+    pub(super) fn at(&mut self, instant: &str) -> Vec<Action> {
         self.beside(instant, &mut |_| {})
     }
 
-    fn beside(&mut self, instant: &str, other: &mut dyn FnMut(&mut World)) -> Vec<Action> {
+    pub(super) fn beside(&mut self, instant: &str, other: &mut dyn FnMut(&mut World)) -> Vec<Action> {
         self.now = self.now.max(at(instant));
         self.world
             .settle_beside(&mut self.decider, &self.schedules, &mut self.now, &|_| None, other)
     }
 
-    fn policy(&self, application: &ObjectRef) -> &Value {
+    pub(super) fn policy(&self, application: &ObjectRef) -> &Value {
         &self.world.objects[application]["spec"]["syncPolicy"]
     }
 
-    fn replicas(&self) -> [Option<u64>; 2] {
+    pub(super) fn replicas(&self) -> [Option<u64>; 2] {
         [self.world.replicas(&self.web), self.world.replicas(&self.api)]
     }
 
-    fn reason(&self, object: &ObjectRef) -> Option<&'static str> {
+    pub(super) fn reason(&self, object: &ObjectRef) -> Option<&'static str> {
         self.decider
             .assessment(object)?
             .trouble
@@ -339,40 +339,6 @@ fn a_change_that_a_person_makes_while_it_is_paused_is_kept() {
     expected["automated"]["prune"] = false.into();
     expected["retry"]["limit"] = 9.into();
     assert_eq!(*night.policy(&shop), expected);
-}
-
-#[test]
-fn rule_a3_an_operation_in_flight_is_waited_for() {
-    let mut night = night();
-    let mut object = application("shop", &usual_policy(), &["web", "api"]);
-    object["status"]["operationState"] = json!({"phase": "Running", "startedAt": "2026-12-01T21:59:58Z"});
-    let shop = night.add(&object);
-    let began = at(NIGHT);
-    let mut second = 0;
-    let reference = shop.clone();
-    let writes = night.beside(NIGHT, &mut |world| {
-        second += 1;
-        if second == 60 {
-            world.edit(&reference, |value| {
-                value["status"]["operationState"]["phase"] = "Succeeded".into();
-            });
-        }
-    });
-    assert_eq!(writes.last().unwrap().purpose, Purpose::Down);
-    assert!(night.now.duration_since(began).as_secs() > 50, "{}", night.now);
-    assert_eq!(night.replicas(), [Some(0), Some(0)]);
-}
-
-#[test]
-fn an_operation_that_does_not_end_is_reported_and_nothing_is_scaled() {
-    let mut night = night();
-    let mut object = application("shop", &usual_policy(), &["web", "api"]);
-    object["status"]["operationState"] = json!({"phase": "Running", "startedAt": "2026-12-01T21:59:58Z"});
-    night.add(&object);
-    night.at(NIGHT);
-    night.at("2026-12-01T22:30:00Z");
-    assert_eq!(night.reason(&night.web), Some("OperationRunning"));
-    assert_eq!(night.replicas(), [Some(3), Some(2)]);
 }
 
 #[test]

@@ -365,6 +365,7 @@ impl Snapshot {
             blind: beside.state_sight.as_ref().err().map(AsRef::as_ref),
             held: beside.webhook && matches!(mode, EnforcementMode::Rewrite | EnforcementMode::Deny),
             sync: asked.is_some_and(|argo| argo.sync),
+            terminate: asked.is_some_and(|argo| argo.terminate),
         };
         argo::look(&known, want, now)
     }

@@ -275,6 +275,10 @@ pub enum HpaMode {
 /// What happens to Argo CD Applications.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a field that people write by its name"
+)]
 pub struct Argo {
     /// Pause automated sync while a workload of the Application is down. Default `true`.
     #[serde(default = "yes")]
@@ -285,6 +289,9 @@ pub struct Argo {
     /// An Application with a protected workload is left alone, with all its workloads. Default `true`.
     #[serde(default = "yes")]
     pub strict_protected: bool,
+    /// Terminate an operation that runs on for 5 minutes. Default `false`.
+    #[serde(default)]
+    pub terminate: bool,
 }
 
 impl Default for Argo {
@@ -293,6 +300,7 @@ impl Default for Argo {
             pause: true,
             sync: false,
             strict_protected: true,
+            terminate: false,
         }
     }
 }

@@ -461,6 +461,7 @@ impl Given {
             pause: true,
             sync: true,
             strict_protected: self.boolean("protected-app-strict-mode"),
+            terminate: false,
         });
         let always = vec!["Mon-Sun 00:00-24:00".to_owned()];
         let (uptime, downtime) = match action {
@@ -522,6 +523,7 @@ impl Given {
             pause: true,
             sync: false,
             strict_protected: argo.strict,
+            terminate: false,
         });
         let spec = OffHoursScheduleSpec {
             time_zone: self.text("schedule-timezone"),

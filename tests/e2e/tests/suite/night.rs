@@ -106,6 +106,7 @@ async fn one_pass(cluster: &Cluster) -> anyhow::Result<()> {
         "{}",
         again.text()
     );
+    argo_cd_that_nobody_reaches(cluster).await?;
     // By its own name, too.
     let ended = cluster
         .offhours(
@@ -118,6 +119,34 @@ async fn one_pass(cluster: &Cluster) -> anyhow::Result<()> {
     ensure!(ended.code == 0, "{}", ended.text());
     let seen = cluster.deployments(&NAMESPACES).await?;
     ensure!(seen == BY_DAY, "{seen:?}");
+    Ok(())
+}
+
+/// Workloads come back; that their Applications were not resumed shows in the exit code.
+async fn argo_cd_that_nobody_reaches(cluster: &Cluster) -> anyhow::Result<()> {
+    let argo = [
+        ("ARGO_ENABLED", "true"),
+        ("ARGO_SERVER", "http://127.0.0.1:1"),
+        ("ARGO_TOKEN", "none"),
+        ("ARGO_API_RETRIES", "0"),
+    ];
+    for (action, wanted) in [("startup", BY_DAY), ("shutdown", BY_DAY)] {
+        let ended = cluster
+            .offhours(&[], &[environment(action, "namespace"), argo.to_vec()].concat())
+            .await?;
+        ensure!(
+            ended.code == 1 && ended.text().contains("no Application was paused or resumed"),
+            "{action}: {} {}",
+            ended.code,
+            ended.text()
+        );
+        // In this scope `invoices`, which has a label of its own, is nobody's.
+        let (seen, wanted) = (cluster.deployments(&NAMESPACES).await?, wanted.map(str::to_owned));
+        let unlike: Vec<_> = seen.iter().filter(|line| !wanted.contains(line)).collect();
+        ensure!(unlike == ["invoices 0 \"3\""], "{action}: {unlike:?}");
+    }
+    let ended = cluster.offhours(&[], &environment("shutdown", "namespace")).await?;
+    ensure!(ended.code == 0, "{}", ended.text());
     Ok(())
 }
 

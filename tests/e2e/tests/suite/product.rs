@@ -23,7 +23,8 @@ pub struct Ended {
 }
 
 impl Ended {
-    fn of(output: &Output) -> Self {
+    /// Of what a program gave.
+    pub fn of(output: &Output) -> Self {
         Self {
             code: output.status.code().unwrap_or(-1),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
