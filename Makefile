@@ -9,11 +9,15 @@ MAKEFLAGS += --no-print-directory
 
 CARGO ?= cargo
 KUBE_VERSION ?=
+ARGOCD_VERSION ?=
 KEEP ?=
 # Errors of tests are told by their messages; a trace of the test runner's innards hides them.
 export RUST_LIB_BACKTRACE ?= 0
 ifneq ($(strip $(KUBE_VERSION)),)
 export KUBE_VERSION
+endif
+ifneq ($(strip $(ARGOCD_VERSION)),)
+export ARGOCD_VERSION
 endif
 
 # One binary for demo, tests and drift check, so that none of them builds another while it runs.
@@ -61,6 +65,7 @@ test: controlplane chart-tools ## unit, property and end-to-end tests (12 minute
 	PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED-2026} $(CARGO) test --workspace
 	@echo "SKIPPED the life of a release: it is in make test-install"
 	@echo "SKIPPED the long suites: they are in make test-long"
+	@echo "SKIPPED nights under the real Argo CD: they are in make test-argocd"
 
 .PHONY: chart-test
 chart-test: controlplane chart-tools ## what the chart renders and refuses (part of make test)
@@ -87,6 +92,14 @@ test-long: controlplane chart-tools ## what is too long for make test: exhaustiv
 .PHONY: fuzz
 fuzz: ## fuzz the parsers of schedules for FUZZ_SECONDS (needs a nightly compiler)
 	@.ci/fuzz
+
+# Its programs are no part of `make controlplane`: they take a quarter of an hour to build, once per machine.
+.PHONY: test-argocd
+test-argocd: controlplane build ## nights under the real Argo CD (ARGOCD_VERSION=2.14 for another one than 3.2)
+	@command -v redis-server >/dev/null || { \
+	  echo "Argo CD needs redis-server, which is not on PATH; install it (Debian, Ubuntu: apt-get install redis-server)" >&2; exit 1; }
+	@GOFLAGS="-p=2 $$GOFLAGS" nice tests/controlplane/build.sh argocd
+	$(CARGO) test -p e2e --test argocd -- --ignored
 
 .PHONY: bench-schedule
 bench-schedule: ## cost of questions to a schedule, beside croner

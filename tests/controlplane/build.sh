@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Builds the programs that tests, demo and benches run on, once per machine, into a cache outside git.
 #
-#   build.sh [WORD...]           build what is missing (WORD: controlplane (default), all, or a program's name)
+#   build.sh [WORD...]           build what is missing (WORD: controlplane (default), all, argocd, or a program's name)
 #   build.sh --paths [WORD...]   build nothing; print "program=path" for each, or say what is missing and fail
 #
 # KUBE_VERSION        the column of versions.env (1.36 or 1.37)
+# ARGOCD_VERSION      the column of Argo CD there (3.2 or 2.14)
 # KUBEBUILDER_ASSETS  a folder; a program found there is used as it is and not built
 # XDG_CACHE_HOME      where the cache lives (default: ~/.cache)
 set -euo pipefail
@@ -32,9 +33,14 @@ if [[ -z $(version_of KUBERNETES) ]]; then
     "known: $(known_versions | paste -sd ' ')"
 fi
 
+if [[ -z $(argocd_version) ]]; then
+  die "ARGOCD_VERSION=$ARGOCD_VERSION is not in $here/versions.env" \
+    "known: $(known_argocd_versions | paste -sd ' ')"
+fi
+
 programs=()
 for word in "$@"; do
-  list=$(programs_of "$word") || die "unknown program $word" "known: controlplane, $(programs_of all)"
+  list=$(programs_of "$word") || die "unknown program $word" "known: controlplane, argocd, $(programs_of all)"
   for program in $list; do
     # one program may come with several words
     [[ " ${programs[*]:-} " == *" $program "* ]] || programs+=("$program")
@@ -106,6 +112,7 @@ for program in "${missing[@]}"; do
   [[ -x $path ]] && continue # built by the run we waited for
   describe "$program"
   module_path=${package%%/cmd/*}
+  module_path=${module_path%/cmd}
   grep -Eq "^(require)?[[:space:]]*$module_path $version( |$)" "$here/$module/go.mod" ||
     die "$here/$module/go.mod does not hold $module_path $version of versions.env" "run: tests/controlplane/update.sh"
 

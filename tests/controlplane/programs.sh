@@ -6,11 +6,23 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/versions.env"
 
 KUBE_VERSION=${KUBE_VERSION:-$KUBE_VERSION_DEFAULT}
+ARGOCD_VERSION=${ARGOCD_VERSION:-$ARGOCD_VERSION_DEFAULT}
 
 # version_of NAME: the line of the table, for the column that is chosen.
 version_of() {
   local column=$1_${KUBE_VERSION//./_}
   printf '%s' "${!column:-${!1:-}}"
+}
+
+# argocd_version: the version of Argo CD in the column that is chosen, or nothing.
+argocd_version() {
+  local column=ARGOCD_${ARGOCD_VERSION//./_}
+  printf '%s' "${!column:-}"
+}
+
+# The columns of Argo CD, a line each.
+known_argocd_versions() {
+  sed -n 's/^ARGOCD_\([0-9]*\)_\([0-9]*\)=.*/\1.\2/p' "$here/versions.env"
 }
 
 # The columns of the table, a line each.
@@ -24,6 +36,7 @@ programs_of() {
     controlplane) echo etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok ;;
     etcd | kube-apiserver | kube-controller-manager | kube-scheduler | kubectl) echo "$1" ;;
     kwok | helm | kubeconform | helm-unittest) echo "$1" ;;
+    argocd) echo argocd ;; # by itself: a quarter of an hour, and only make test-argocd needs it
     all) echo etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok helm kubeconform helm-unittest ;;
     *) return 1 ;;
   esac
@@ -46,6 +59,11 @@ describe() {
       module=kubeconform package=github.com/yannh/kubeconform/cmd/kubeconform version=$KUBECONFORM ;;
     helm-unittest)
       module=helm-unittest package=github.com/helm-unittest/helm-unittest/cmd/helm-unittest version=$HELM_UNITTEST ;;
+    argocd)
+      version=$(argocd_version)
+      local major=${version%%.*}
+      module=argocd-$ARGOCD_VERSION package=github.com/argoproj/argo-cd/$major/cmd
+      stamp="-X github.com/argoproj/argo-cd/$major/common.version=${version#v}" ;;
     *) return 1 ;;
   esac
 }

@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Writes the modules anew from versions.env: run it after a change there, then commit go.mod and go.sum.
 # One module per line, because their replace lines clash. Needs the module proxy.
+#
+#   update.sh            all of them
+#   update.sh argocd     those of Argo CD alone
 set -euo pipefail
 
 # shellcheck source=programs.sh
@@ -15,6 +18,29 @@ fresh() {
   printf 'module offhours.invalid/controlplane/%s\n\ngo 1.26.0\n' "$1" >go.mod
   [[ -z ${2:-} ]] || printf '\n%s\n' "$2" >>go.mod
 }
+
+# Argo CD works with the versions that its own go.mod replaces by; outside, those lines must be said again.
+argocd_modules() {
+  local ARGOCD_VERSION own
+  for ARGOCD_VERSION in $(known_argocd_versions); do
+    describe argocd
+    own=$(cd / && go mod download -json "${package%/cmd}@$version" | sed -n 's/.*"GoMod": "\(.*\)",*/\1/p')
+    fresh "$module" "$(sed -n '/^replace/,$p' "$own")"
+    go get -tool "$package@$version"
+  done
+}
+
+case ${1:-} in
+  argocd)
+    argocd_modules
+    exit
+    ;;
+  "") argocd_modules ;;
+  *)
+    echo "update.sh: unknown word $1 (known: argocd)" >&2
+    exit 1
+    ;;
+esac
 
 for KUBE_VERSION in $(known_versions); do
   kubernetes=$(version_of KUBERNETES)

@@ -65,6 +65,7 @@
 //! - A StatefulSet with claims: [`ControlPlane::volumes`] first.
 //! - Faults: [`ControlPlane::restart`], [`ControlPlane::without`] and [`ControlPlane::signal`] for each program; a
 //!   [`Proxy`] between product and API server makes a death, a refusal, a cut or a stall at the n-th write.
+//! - The real Argo CD: [`ArgoCd::start`], and a Git repository for it with [`ArgoCd::repository`].
 //! - Pods are steered by annotations in the pod template: `harness/never-ready: "true"`, `harness/ready-after: 3s`,
 //!   `harness/runs-on: "true"` (a Job's pod that does not complete).
 //! - Logs stay in `target/harness/<pid>-<n>-<name>/` (those of the last eight programs), and a test that fails names the
@@ -72,6 +73,7 @@
 //!
 //! Everything that is started here dies with the process that started it, also when that is killed by SIGKILL.
 
+mod argocd;
 mod audit;
 mod control_plane;
 mod flags;
@@ -87,6 +89,7 @@ mod programs;
 mod proxy;
 mod wait;
 
+pub use argocd::{ARGOCD_NAMESPACE, ArgoCd, GitRepository, argocd_version};
 pub use audit::{AuditLevel, AuditLog, AuditQuery, AuditedRequest, Mark};
 pub use control_plane::{ControlPlane, free_port, install_crypto_provider};
 pub use identity::Identity;

@@ -1,0 +1,17 @@
+//! Nights under the real Argo CD: `make test-argocd`. They need programs of their own, so that `make test` leaves them out.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test that breaks off is a test that fails; clippy sees tests only in functions marked so"
+)]
+
+mod api;
+mod nights;
+#[path = "../suite/product.rs"]
+#[allow(dead_code, reason = "shared with the other suites, which use all of it")]
+mod product;
+mod proxy;
+mod reverts;
+mod stage;
