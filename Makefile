@@ -72,8 +72,9 @@ chart-test: controlplane chart-tools ## what the chart renders and refuses (part
 	$(CARGO) test -p e2e --test install
 
 .PHONY: test-install
-test-install: controlplane chart-tools build ## a release's whole life on a control plane, under the chart's own roles
-	$(CARGO) test -p e2e --test install lifecycle -- --ignored --test-threads=1
+test-install: controlplane chart-tools ## a release's whole life on a control plane, under the chart's own roles
+	$(CARGO) test --workspace --no-run
+	$(CARGO) test --workspace --test install lifecycle -- --ignored --test-threads=1
 
 .PHONY: image-test
 image-test: ## the image's root file system, built without a container engine, and the binary in it

@@ -41,6 +41,18 @@ pub enum NotSent {
 }
 
 impl Ended {
+    /// Whether the same request may well succeed a moment later, on newer facts.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            Self::Conflict { .. } | Self::NotSent(NotSent::TooLittleTime) => true,
+            Self::Failed { reason, .. } => matches!(
+                *reason,
+                "TooManyRequests" | "ServerError" | "Timeout" | "ConnectionFailed"
+            ),
+            Self::Done | Self::NotSent(NotSent::NotLeader | NotSent::Stopping) => false,
+        }
+    }
+
     /// A stable word for metrics and logs.
     pub fn label(&self) -> &'static str {
         match self {

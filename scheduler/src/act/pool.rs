@@ -34,10 +34,11 @@ use super::{
     stats::ActStats,
 };
 
-/// How long to wait for the watch before an ownership that could not be given up is tried again.
+/// How long to wait for the watch, or for a better moment, before an ownership that could not be given up is tried again; twice
+/// as long each time.
 const DISOWN_PAUSE: Duration = Duration::from_millis(200);
 /// How often that is tried.
-const DISOWN_TRIES: usize = 5;
+const DISOWN_TRIES: u32 = 6;
 /// A complaint about the same resource and reason is a warning once in this time.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
@@ -347,14 +348,14 @@ impl Inner {
     /// next apply would be a conflict.
     async fn disown(&self, target: &Target, answered: &Arc<Workload>) {
         let mut facts = Arc::clone(answered);
-        for _ in 0..DISOWN_TRIES {
+        for attempt in 0..DISOWN_TRIES {
             let Some(body) = disown(&facts.managers) else { return };
             let request = Request::Patch {
                 body,
                 subresource: None,
                 dry_run: false,
             };
-            match self.send(target, &request).await {
+            let why = match self.send(target, &request).await {
                 Ok(body) => {
                     if let Err(error) = self.view.apply_answer(&target.object, &body) {
                         debug!(object = %target.object, %error, "answer not taken in, the watch will tell");
@@ -362,18 +363,19 @@ impl Inner {
                     self.stats.disowned(true);
                     return;
                 }
-                // Entries moved meanwhile: the watch brings their new places.
-                Err(Ended::Conflict { .. }) => {
-                    sleep(DISOWN_PAUSE).await;
-                    match self.view.workload(&target.object) {
-                        Some(newer) if newer.uid == facts.uid => facts = newer,
-                        _ => return,
-                    }
-                }
+                // Nobody decides about it again: what passes is waited for here.
+                Err(ended) if ended.may_pass() => ended.label(),
                 Err(ended) => {
                     debug!(object = %target.object, why = ended.label(), "ownership of the knob not given up");
                     break;
                 }
+            };
+            debug!(object = %target.object, why, "ownership of the knob not given up, trying again");
+            sleep(DISOWN_PAUSE * 2_u32.pow(attempt)).await;
+            // Entries moved meanwhile, or the write came through without an answer: the watch brings it.
+            match self.view.workload(&target.object) {
+                Some(newer) if newer.uid == facts.uid => facts = newer,
+                _ => return,
             }
         }
         self.stats.disowned(false);

@@ -274,6 +274,35 @@ async fn rule_s7_ownership_is_given_up_by_a_second_patch_where_somebody_else_app
 }
 
 #[tokio::test(start_paused = true)]
+async fn rule_s7_ownership_is_given_up_after_a_refusal_that_passes_and_left_after_one_that_does_not() {
+    for (code, requests) in [(500, 3), (429, 3), (403, 2)] {
+        let server = Server::default();
+        server.deployment("web", 3);
+        server.with(|state| {
+            state.objects.get_mut("web").unwrap()["metadata"]["managedFields"] = json!([
+                {"manager": "kubectl", "operation": "Apply", "fieldsV1": {}},
+                {"manager": "offhours", "operation": "Update", "fieldsV1": {"f:spec": {"f:replicas": {}}}},
+            ]);
+            let replies = [Reply::Late(Duration::ZERO), Reply::Status(code, "not now")];
+            state.replies.insert("web".to_owned(), replies.into());
+        });
+        let mut act = act(&server, 4);
+        let down = Action {
+            disown: true,
+            ..scale("web", 3, 0)
+        };
+        carry_out(&mut act, vec![down]).await;
+        assert_eq!(server.writes_to("web").len(), requests, "{code}");
+        let ended = if requests == 3 { "done" } else { "failed" };
+        assert_eq!(
+            act.stats().counts(),
+            [("disown", ended, 1), ("down", "done", 1)],
+            "{code}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dry_run_sends_nothing() {
     let server = Server::default();
     server.deployment("web", 3);

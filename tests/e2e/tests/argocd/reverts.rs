@@ -46,7 +46,7 @@ fn is_automated(application: &Value) -> bool {
 #[ignore = "SKIPPED: needs the real Argo CD (make test-argocd)"]
 async fn rule_a7_a_person_who_resumes_by_night_is_told_of_and_keeps_what_they_wished() -> anyhow::Result<()> {
     let shop = Shop::start("person", &[("web.yaml", &deployment("web", Some(3), IMAGE))], &policy()).await?;
-    shop.turn("Down", "Off").await?;
+    shop.turn("Down", "Rewrite").await?;
     shop.until_replicas("web", 0).await?;
     let wish = json!({"prune": false, "selfHeal": true, "enabled": true});
     let patch = json!({"spec": {"syncPolicy": {"automated": wish}}}).to_string();
@@ -86,9 +86,9 @@ async fn rule_a7_a_person_who_resumes_by_night_is_told_of_and_keeps_what_they_wi
         ])
         .await?;
     ensure!(events.contains("PauseReverted"), "{events}");
-    // Nobody holds it: Argo CD brings it back, and it is left so.
-    shop.until_replicas("web", 3).await?;
-    shop.turn("Up", "Off").await?;
+    // The webhook holds the workload, whatever Argo CD now tries.
+    shop.until_replicas("web", 0).await?;
+    shop.turn("Up", "Rewrite").await?;
     let after = shop.until_resumed().await?;
     ensure!(is_automated(&after), "{}", after["spec"]);
     ensure!(
