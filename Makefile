@@ -62,7 +62,7 @@ drift: build ## generated files are what the code generates (DRIFT=write writes 
 
 .PHONY: test
 test: controlplane chart-tools ## unit, property and end-to-end tests (12 minutes at most, warm)
-	PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED-2026} $(CARGO) test --workspace
+	PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED-2026} $(CARGO) test --workspace --no-fail-fast
 	@echo "SKIPPED the life of a release: it is in make test-install"
 	@echo "SKIPPED the long suites: they are in make test-long"
 	@echo "SKIPPED nights under the real Argo CD: they are in make test-argocd"
@@ -83,7 +83,7 @@ image-test: ## the image's root file system, built without a container engine, a
 # OFFHOURS_TEST_LONG=1 makes the sampled suites whole; properties get other inputs at each run.
 .PHONY: test-long
 test-long: controlplane chart-tools ## what is too long for make test: exhaustive suites, and the other Kubernetes version
-	OFFHOURS_TEST_LONG=1 $(CARGO) test --workspace
+	OFFHOURS_TEST_LONG=1 $(CARGO) test --workspace --no-fail-fast
 	@tests/controlplane/other-versions.sh | while read -r version; do \
 	  echo "== Kubernetes $$version"; \
 	  KUBE_VERSION=$$version tests/controlplane/build.sh controlplane; \

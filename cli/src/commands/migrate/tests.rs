@@ -303,7 +303,7 @@ fn k8s_offhours_becomes_what_it_documents() {
     assert_eq!(spec["hpa"]["mode"], "DeleteRestore");
     assert_eq!(
         spec["argo"],
-        serde_json::json!({"pause": true, "sync": true, "strictProtected": false})
+        serde_json::json!({"pause": true, "sync": true, "strictProtected": false, "terminate": false})
     );
     assert_eq!(spec["kinds"], serde_json::json!([{"kind": "Deployment"}]));
     assert_eq!(keys(&migration), [""; 0]);
