@@ -104,7 +104,7 @@ pub fn assess(snapshot: &Snapshot, memory: &mut Memory, workload: &Workload, now
     if first_sight {
         may_be_waking(memory, workload, &said, now);
     }
-    let mut again = said.until;
+    let mut again = said.until.filter(|end| !is_moving(&said, *end));
     let mut sooner = |at: Option<Timestamp>| again = [again, at].into_iter().flatten().min();
     if said.state != State::Up {
         memory.rests(uid);
@@ -193,6 +193,14 @@ pub fn assess(snapshot: &Snapshot, memory: &mut Memory, workload: &Workload, now
         schedule: said.schedule,
         step,
     }
+}
+
+/// Whether an end moves with the clock, since it is that of a duration which nobody has written as an instant yet. It never comes:
+/// the write of the instant is what makes us look again.
+fn is_moving(said: &Verdict, end: Timestamp) -> bool {
+    said.notes
+        .iter()
+        .any(|note| matches!(note, verdict::Note::Duration { instant, .. } if *instant == end))
 }
 
 /// Restored by a former leader a moment ago, for all we know: the waves after it wait for it, too.
