@@ -179,6 +179,11 @@ impl Decider {
         self.groups.get(schedule)
     }
 
+    /// The workloads of each schedule that has any.
+    pub fn groups(&self) -> impl Iterator<Item = (&Arc<str>, &Group)> {
+        self.groups.iter()
+    }
+
     /// Takes what is to be told on objects since the last call.
     pub fn take_remarks(&mut self) -> Vec<Remark> {
         std::mem::take(&mut self.remarks)

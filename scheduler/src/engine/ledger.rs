@@ -11,7 +11,7 @@ use shared::schedule::State;
 use tokio::time::Instant;
 
 use crate::decide::assess::Class;
-use crate::decide::decider::Decider;
+use crate::decide::decider::{Decider, Group};
 use crate::decide::snapshot::Snapshot;
 
 /// How often what sleeps is summed up at most.
@@ -108,38 +108,26 @@ impl Ledger {
         }
         inner.looked = Some(moment);
         inner.count(now);
-        let mut rates: BTreeMap<Arc<str>, Rate> = BTreeMap::new();
-        let mut classes: BTreeMap<Arc<str>, [u32; 4]> = BTreeMap::new();
-        for (object, found) in decider.assessments() {
-            let Some(schedule) = &found.schedule else { continue };
-            let [up, down, protected, failing] = classes.entry(Arc::clone(&schedule.name)).or_default();
-            match found.class {
-                Class::Up => *up += 1,
-                Class::Down => *down += 1,
-                Class::Protected => *protected += 1,
-                Class::Failing => *failing += 1,
-            }
-            if !found.asleep {
-                continue;
-            }
-            let Some(workload) = snapshot.workload(object) else {
-                continue;
-            };
-            let Some(record) = Record::read(workload) else { continue };
-            let gone = record.replicas().unwrap_or(0).saturating_sub(record.held_replicas) as f64;
-            let rate = rates.entry(Arc::clone(&schedule.name)).or_default();
-            rate.replicas += gone;
-            rate.cores += gone * workload.requests.cores();
-            rate.gib += gone * workload.requests.gib();
-        }
-        inner.rates = rates;
+        inner.rates.clear();
         // A schedule without workloads any more keeps what it has saved, which only goes up.
         for figures in inner.figures.values_mut() {
             (figures.up, figures.down, figures.protected, figures.failing) = (0, 0, 0, 0);
         }
-        for (schedule, [up, down, protected, failing]) in classes {
-            let figures = inner.figures.entry(schedule).or_default();
-            (figures.up, figures.down, figures.protected, figures.failing) = (up, down, protected, failing);
+        for (schedule, group) in decider.groups() {
+            let figures = inner.figures.entry(Arc::clone(schedule)).or_default();
+            figures.up = group.count(Class::Up);
+            figures.down = group.count(Class::Down);
+            figures.protected = group.count(Class::Protected);
+            figures.failing = group.count(Class::Failing);
+            let mut rate = Rate::default();
+            for workload in group.asleep().iter().filter_map(|object| snapshot.workload(object)) {
+                let Some(record) = Record::read(workload) else { continue };
+                let gone = record.replicas().unwrap_or(0).saturating_sub(record.held_replicas) as f64;
+                rate.replicas += gone;
+                rate.cores += gone * workload.requests.cores();
+                rate.gib += gone * workload.requests.gib();
+            }
+            inner.rates.insert(Arc::clone(schedule), rate);
         }
         true
     }
@@ -152,11 +140,7 @@ impl Ledger {
 impl Inner {
     /// Transitions whose schedule has come to rest.
     fn settle(&mut self, decider: &Decider, now: Timestamp) {
-        let rests = |schedule: &Arc<str>| {
-            !decider
-                .group(schedule)
-                .is_some_and(crate::decide::decider::Group::is_moving)
-        };
+        let rests = |schedule: &Arc<str>| !decider.group(schedule).is_some_and(Group::is_moving);
         let ended: Vec<Arc<str>> = self.moving.keys().filter(|schedule| rests(schedule)).cloned().collect();
         for schedule in ended {
             let Some((to, since)) = self.moving.remove(&schedule) else {
