@@ -188,11 +188,10 @@ pub(super) enum Back {
 pub(super) fn give_back(hpa: &Hpa, back: Back) -> (Edits, Option<String>) {
     let mut edits = Edits::default();
     let mut unreadable = None;
-    let only_cap = back == Back::Cap && is_held(hpa) && entry(hpa, MIN) != Entry::None;
-    if only_cap && !is_capped(hpa) && matches!(holding(hpa), Some(Holding::Cap(_))) {
+    let only_cap = back == Back::Cap && matches!(holding(hpa), Some(Holding::Cap(_))) && entry(hpa, MIN) != Entry::None;
+    if only_cap && !is_capped(hpa) {
         return (edits, None);
     }
-    let only_cap = only_cap && is_capped(hpa);
     for index in [MIN, MAX] {
         if only_cap && index == MIN {
             continue;
