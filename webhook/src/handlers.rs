@@ -12,9 +12,7 @@ use axum::routing::post;
 use http::{HeaderMap, StatusCode, header};
 use shared::clock::Clock;
 use shared::messages::{self, Subject};
-use shared::policy::Origin;
 use shared::rules::{MUTATE_PATH, VALIDATE_PATH};
-use shared::verdict::Surroundings;
 use shared::workload::ObjectRef;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -25,7 +23,7 @@ use crate::counter::HeldCounter;
 use crate::remember::{self, Parents};
 use crate::review::{self, DecodeReview, Request};
 use crate::service::{self, Authority, Bench, Outcome, Phase, Ruling, Tell};
-use crate::state::{Policy, Seen, Sight};
+use crate::state::{Policy, Sight};
 
 /// Longest body: two objects of 3 MiB and what is around them.
 pub const BODY_LIMIT: usize = 7 * 1024 * 1024;
@@ -210,9 +208,10 @@ async fn judge(app: &App, phase: Phase, request: &Request<'_>) -> Ruling {
     for tell in ruling.tell.drain(..) {
         app.listener.tell(tell);
     }
-    if let Some(workload) = ruling.held.as_ref()
-        && let Some(times) = app.counter.held(workload, app.clock.now())
+    if let Some(held) = &ruling.held
+        && let Some(times) = app.counter.held(&held.workload, app.clock.now())
     {
+        let workload = &held.workload;
         let subject = Subject {
             word: workload.kind.to_ascii_lowercase().into(),
             kubectl: workload.kind.to_ascii_lowercase().into(),
@@ -220,33 +219,9 @@ async fn judge(app: &App, phase: Phase, request: &Request<'_>) -> Ruling {
             name: (&*workload.name).into(),
         };
         let message = messages::held_repeatedly(&subject, times);
-        app.listener.fought_over(workload, schedule_of(app, workload), &message);
+        app.listener.fought_over(workload, held.schedule.clone(), &message);
     }
     ruling
-}
-
-/// The schedule of the cluster that a workload follows.
-fn schedule_of(app: &App, workload: &ObjectRef) -> Option<Arc<str>> {
-    let kind = app.sight.kinds().by_kind(&workload.group, &workload.kind)?;
-    let Seen::Known(facts) = app.sight.workload(kind, &workload.namespace, &workload.name) else {
-        return None;
-    };
-    let namespace = match app.sight.namespace(&workload.namespace) {
-        Seen::Known(namespace) => Some(namespace),
-        Seen::Absent | Seen::Unknown(_) => None,
-    };
-    let around = Surroundings {
-        kinds: app.sight.kinds(),
-        schedules: &app.sight.schedules(),
-        namespace: namespace.as_deref(),
-        own_namespace: &app.policy.own_namespace,
-        scaled_by: None,
-    };
-    let verdict = shared::verdict::verdict(&facts, &around, app.clock.now());
-    let schedule = verdict
-        .schedule
-        .filter(|schedule| schedule.origin == Origin::Resource)?;
-    Some(Arc::from(&*schedule.name))
 }
 
 /// A ruling; a panic in it is one that cannot be judged.

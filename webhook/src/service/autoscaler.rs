@@ -14,7 +14,7 @@ use shared::verdict::{Verdict, scaled_by};
 use shared::workload::{ScaleTarget, Workload};
 
 use super::asker::{Asker, Stance};
-use super::{Bench, Outcome, Phase, Ruling, Tell, facts, record, scaled};
+use super::{Bench, Held, Outcome, Phase, Ruling, Tell, facts, record, scaled};
 use crate::review::{Denial, Request};
 use crate::state::Seen;
 
@@ -136,7 +136,7 @@ fn changed(new: &Workload, old: &Workload, who: &Asker<'_>, bench: &Bench<'_>) -
             ruling.answer.denial = Some(Denial {
                 message: messages::autoscaler_denied(&new.name, "changed", &subject, &night),
             });
-            ruling.held = Some(sleeper.workload.object_ref());
+            ruling.held = Some(Held::of(&sleeper.workload, &sleeper.verdict));
             ruling
         }
         (Stance::Rewrite { silent: false }, Phase::Validate) => {
@@ -152,7 +152,7 @@ fn changed(new: &Workload, old: &Workload, who: &Asker<'_>, bench: &Bench<'_>) -
                 edits.knobs.insert(index, value(old, index).cloned());
             }
             let mut ruling = Ruling::of(Outcome::Held).warn(messages::autoscaler_held(&new.name, &subject, &night));
-            ruling.held = Some(sleeper.workload.object_ref());
+            ruling.held = Some(Held::of(&sleeper.workload, &sleeper.verdict));
             patched(ruling, &edits, new, bench)
         }
     }

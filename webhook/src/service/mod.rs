@@ -19,7 +19,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use json_patch::Patch;
 use shared::messages::{self, Subject};
-use shared::policy::Schedules;
+use shared::policy::{Origin, Schedules};
 use shared::verdict::{Surroundings, Verdict};
 use shared::workload::{Namespace, ObjectRef, Workload};
 
@@ -118,6 +118,27 @@ pub struct Ask {
     pub schedule: Arc<str>,
 }
 
+/// A workload that was held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// The workload.
+    pub workload: ObjectRef,
+    /// The schedule of the cluster that holds it; `None`: a sleep by hand, or a schedule of another origin.
+    pub schedule: Option<Arc<str>>,
+}
+
+impl Held {
+    fn of(workload: &Workload, verdict: &Verdict) -> Self {
+        let schedule = verdict.schedule.as_ref();
+        Self {
+            workload: workload.object_ref(),
+            schedule: schedule
+                .filter(|schedule| schedule.origin == Origin::Resource)
+                .map(|schedule| Arc::clone(&schedule.name)),
+        }
+    }
+}
+
 /// The webhook's answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ruling {
@@ -125,8 +146,8 @@ pub struct Ruling {
     pub answer: Answer,
     /// What it came to.
     pub outcome: Outcome,
-    /// The workload that was held, for counting.
-    pub held: Option<ObjectRef>,
+    /// What was held, for counting.
+    pub held: Option<Held>,
     /// What has to be written to a parent before the answer is given.
     pub remember: Option<Remember>,
     /// What has to be asked before the request can be ruled on.

@@ -13,11 +13,11 @@ use shared::messages::{self, Memory, Night, Subject};
 use shared::patch::{self, Edits};
 use shared::record::{self as records, Entry, count};
 use shared::schedule::State;
-use shared::verdict::{Rule, scaled_by};
+use shared::verdict::{Rule, Verdict, scaled_by};
 use shared::workload::Workload;
 
 use super::asker::{Asker, Stance};
-use super::{Bench, Outcome, Phase, Ruling, Tell, record, scaled};
+use super::{Bench, Held, Outcome, Phase, Ruling, Tell, record, scaled};
 use crate::review::{Request, Text};
 use crate::state::Seen;
 
@@ -103,12 +103,10 @@ pub(super) fn rule(request: &Request<'_>, kind: &Arc<Kind>, who: &Asker<'_>, ben
 
 /// Which replicas are held, and why.
 struct Hold {
-    night: Night,
-    stance: Stance,
+    verdict: Verdict,
     held: u64,
     /// The parent has a record, or gets one.
     recorded: bool,
-    down: DownReplicas,
 }
 
 fn judge(facts: &Workload, parent: &Arc<Workload>, asked: u64, who: &Asker<'_>, bench: &Bench<'_>) -> Ruling {
@@ -130,11 +128,9 @@ fn judge(facts: &Workload, parent: &Arc<Workload>, asked: u64, who: &Asker<'_>, 
             return Ruling::pass();
         };
         Hold {
-            night: Night::of(&sleep.verdict),
-            stance: scaled::stance(&sleep.verdict, who),
+            verdict: sleep.verdict,
             held: sleep.replicas,
             recorded: false,
-            down: sleep.verdict.down_replicas,
         }
     } else {
         let verdict = bench.verdict(facts, namespace.as_deref(), None);
@@ -166,11 +162,9 @@ fn judge(facts: &Workload, parent: &Arc<Workload>, asked: u64, who: &Asker<'_>, 
             return Ruling::pass();
         }
         Hold {
-            night: Night::of(&verdict),
-            stance: scaled::stance(&verdict, who),
+            verdict,
             held,
             recorded: true,
-            down: verdict.down_replicas,
         }
     };
     if was > hold.held || asked <= hold.held {
@@ -193,8 +187,8 @@ fn answer(
         .knobs
         .first()
         .map_or_else(String::new, |knob| messages::kept(knob, &hold.held.into()));
-    let night = &hold.night;
-    match (hold.stance, bench.phase) {
+    let night = &Night::of(&hold.verdict);
+    match (scaled::stance(&hold.verdict, who), bench.phase) {
         (Stance::Pass, _) | (Stance::Override | Stance::Warn | Stance::Rewrite { silent: true }, Phase::Validate) => {
             Ruling::pass()
         }
@@ -214,7 +208,7 @@ fn answer(
         }
         (Stance::Deny, _) => {
             let mut ruling = Ruling::deny(Outcome::Denied, messages::denied(subject, night, &kept));
-            ruling.held = Some(facts.object_ref());
+            ruling.held = Some(Held::of(facts, &hold.verdict));
             ruling
         }
         (Stance::Rewrite { silent }, Phase::Mutate) => {
@@ -224,7 +218,7 @@ fn answer(
                 value: hold.held.into(),
             });
             let mut ruling = Ruling::of(Outcome::Held).patched(Patch(vec![operation]));
-            ruling.held = Some(facts.object_ref());
+            ruling.held = Some(Held::of(facts, &hold.verdict));
             if silent {
                 return ruling;
             }
@@ -237,7 +231,7 @@ fn answer(
             ruling.remember = Some(Remember {
                 parent: Arc::clone(parent),
                 asked,
-                down: hold.down,
+                down: hold.verdict.down_replicas,
                 now: bench.now,
                 warning: warning.clone(),
                 failed: said(Memory::Failed(&text)),

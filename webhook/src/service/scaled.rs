@@ -13,7 +13,7 @@ use shared::verdict::Verdict;
 use shared::workload::{Namespace, Workload};
 
 use super::asker::{Asker, Stance};
-use super::{Bench, Outcome, Phase, Ruling, Tell, record};
+use super::{Bench, Held, Outcome, Phase, Ruling, Tell, record};
 
 /// A ScaledObject that sleeps.
 pub(super) struct Sleeping {
@@ -100,6 +100,6 @@ pub(super) fn rule(
             }
         }
     };
-    ruling.held = Some(new.object_ref());
+    ruling.held = Some(Held::of(new, &sleep.verdict));
     ruling
 }

@@ -14,7 +14,7 @@ use shared::workload::Workload;
 
 use super::asker::{Asker, Stance};
 use super::configuration::{self, Place};
-use super::{Bench, Outcome, Phase, Ruling, Tell, facts, record, scaled};
+use super::{Bench, Held, Outcome, Phase, Ruling, Tell, facts, record, scaled};
 use crate::review::Request;
 use crate::state::Seen;
 
@@ -213,7 +213,7 @@ impl Case<'_> {
 
     fn held(&self, outcome: Outcome) -> Ruling {
         let mut ruling = Ruling::of(outcome);
-        ruling.held = Some(self.object.object_ref());
+        ruling.held = Some(Held::of(&self.object, &self.verdict));
         ruling
     }
 
