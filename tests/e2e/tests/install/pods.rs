@@ -122,30 +122,17 @@ impl Release {
 
     /// `helm install`, and the processes of its pods.
     pub async fn install(&self) -> anyhow::Result<Printed> {
-        let printed = self
-            .helm(&[
-                "install",
-                self.name,
-                &chart().display().to_string(),
-                "-f",
-                &self.values(),
-            ])
-            .await?;
-        self.settle().await?;
-        Ok(printed)
+        self.roll_out("install").await
     }
 
     /// `helm upgrade`, the same way.
     pub async fn upgrade(&self) -> anyhow::Result<Printed> {
-        let printed = self
-            .helm(&[
-                "upgrade",
-                self.name,
-                &chart().display().to_string(),
-                "-f",
-                &self.values(),
-            ])
-            .await?;
+        self.roll_out("upgrade").await
+    }
+
+    async fn roll_out(&self, verb: &str) -> anyhow::Result<Printed> {
+        let chart = chart().display().to_string();
+        let printed = self.helm(&[verb, self.name, &chart, "-f", &self.values()]).await?;
         self.settle().await?;
         Ok(printed)
     }

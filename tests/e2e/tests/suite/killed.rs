@@ -102,6 +102,22 @@ impl Fleet {
         Ok(self.deployments.list_metadata(&asleep).await?.items.len())
     }
 
+    /// How many have been put down, or brought back.
+    pub async fn changed(&self, night: bool) -> anyhow::Result<usize> {
+        let asleep = self.asleep().await?;
+        Ok(if night { asleep } else { self.count - asleep })
+    }
+
+    /// Waits until at least so many have been put down, or brought back.
+    pub async fn is_under_way(&self, night: bool, least: usize, patience: Duration) -> anyhow::Result<()> {
+        wait_for("some writes", patience, || async {
+            let changed = self.changed(night).await?;
+            ensure!(changed >= least, "{changed} of {least}");
+            Ok(())
+        })
+        .await
+    }
+
     /// Waits until every Deployment sleeps with its record, or is as it was and carries nothing of ours.
     pub async fn becomes(&self, night: bool) -> anyhow::Result<()> {
         let count = if night { self.count } else { 0 };
@@ -162,17 +178,11 @@ async fn lane(number: usize, kills: usize) -> anyhow::Result<usize> {
         let night = kill % 2 == 0;
         fleet.set_night(night).await?;
         let target = 1 + random(COUNT - 20);
-        let changed = |asleep: usize| if night { asleep } else { COUNT - asleep };
-        wait_for("some writes", LATER, || async {
-            let changed = changed(fleet.asleep().await?);
-            ensure!(changed >= target, "{changed} of {target}");
-            Ok(())
-        })
-        .await?;
+        fleet.is_under_way(night, target, LATER).await?;
         product.kill()?;
         drop(product);
         // Nobody writes now.
-        let before = changed(fleet.asleep().await?);
+        let before = fleet.changed(night).await?;
         product = launch(&fleet)?;
         fleet
             .becomes(night)

@@ -133,13 +133,7 @@ async fn a_leader_that_was_frozen_for_longer_than_its_lease_writes_nothing_more(
     let (mut leader, mut follower) = ((&first, "first"), (&second, "second"));
     for night in [true, false, true] {
         fleet.set_night(night).await?;
-        wait_for("some writes", SOON, || async {
-            let asleep = fleet.asleep().await?;
-            let changed = if night { asleep } else { COUNT - asleep };
-            ensure!(changed >= 5, "{changed} changed");
-            Ok(())
-        })
-        .await?;
+        fleet.is_under_way(night, 5, SOON).await?;
         leader.0.signal(Signal::STOP)?;
         // The other one goes on where it was left.
         fleet.becomes(night).await?;
@@ -356,13 +350,7 @@ async fn while_the_api_server_is_away_nothing_is_lost_and_nobody_knocks_without_
     product.wait_until_ready(port, "/readyz", SOON).await?;
     for night in [true, false] {
         fleet.set_night(night).await?;
-        wait_for("some writes", SOON, || async {
-            let asleep = fleet.asleep().await?;
-            let changed = if night { asleep } else { COUNT - asleep };
-            ensure!(changed >= 5, "{changed} changed");
-            Ok(())
-        })
-        .await?;
+        fleet.is_under_way(night, 5, SOON).await?;
         proxy.set_away(true);
         let mut calls = 0;
         fleet
