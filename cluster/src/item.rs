@@ -60,6 +60,9 @@ impl Facts for Hpa {
 
     fn intern(&mut self, interner: &mut Interner) {
         Workload::intern(&mut self.object, interner);
+        if let Some(controller) = &mut self.controller {
+            *controller = interner.text(controller);
+        }
         if let Some(target) = &mut self.target {
             target.group = interner.text(&target.group);
             target.kind = interner.text(&target.kind);

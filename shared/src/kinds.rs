@@ -302,6 +302,7 @@ pub fn table() -> Vec<Kind> {
 pub struct Kinds {
     rows: Vec<Arc<Kind>>,
     keep: Arc<Keep>,
+    keep_of_review: Arc<Keep>,
 }
 
 impl Default for Kinds {
@@ -319,7 +320,12 @@ impl Kinds {
             rows.push(Arc::new(kind));
         }
         let keep = Arc::new(crate::workload::keep(rows.iter().map(Arc::as_ref)));
-        Self { rows, keep }
+        let keep_of_review = Arc::new(crate::workload::keep_of_review(rows.iter().map(Arc::as_ref)));
+        Self {
+            rows,
+            keep,
+            keep_of_review,
+        }
     }
 
     /// All rows.
@@ -330,6 +336,11 @@ impl Kinds {
     /// The fields that have to be read of any object of these kinds.
     pub fn keep(&self) -> &Arc<Keep> {
         &self.keep
+    }
+
+    /// Those of them that a request is judged by.
+    pub fn keep_of_review(&self) -> &Arc<Keep> {
+        &self.keep_of_review
     }
 
     /// The row of an object of this group and kind.

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::annotations::{self, ASLEEP, ASLEEP_UNTIL, AWAKE_UNTIL, DOWN_SINCE, HELD_REPLICAS, Until};
+use crate::hpa::{ABLE_TO_SCALE, ASKED, Hpa};
 use crate::kinds::{Form, value_text};
 use crate::record::{self, DOWNSCALER_REPLICAS, Entry, Plan, Record};
 use crate::workload::{FIELD_MANAGER, Keys, Managers, Namespace, Reading, Workload};
@@ -32,6 +33,10 @@ pub struct Edits {
 pub enum Preconditions {
     /// The UID, and the present value of everything that is changed: status writes of controllers do not disturb it. Where
     /// something has to be added in a map that does not exist, also the resource version.
+    ///
+    /// A count that changed and changed back in between passes, and is what is recorded: nothing is lost by it. Testing
+    /// `metadata.generation` would see it, but also refuse each write beside a roll-out, and all writes beside a controller of a
+    /// custom kind without a status subresource, whose every status moves it; labels and annotations do not move it at all.
     State,
     /// Nothing: the object is in our hands (admission).
     None,
@@ -244,6 +249,50 @@ pub fn skip_missed_runs(workload: &Workload, now: Timestamp) -> Patch {
         path: PointerBuf::from_tokens(["status", "lastScheduleTime"]),
         value: Value::String(annotations::format_instant(now)),
     }));
+    Patch(body.operations)
+}
+
+/// The patch of an HPA's `status` that asks its controller to look at it (see [`ASKED`]).
+pub fn ask_controller(hpa: &Hpa, now: Timestamp) -> Patch {
+    let mut body = Body::new(Preconditions::State, &hpa.object.uid);
+    let condition = json!({
+        "type": ABLE_TO_SCALE, "status": "Unknown", "reason": ASKED, "lastTransitionTime": annotations::format_instant(now),
+        "message": "offhours gives maxReplicas back, and restores the target when the HPA controller has looked at this HPA",
+    });
+    let at = |tokens: &[&str]| PointerBuf::from_tokens(["status", "conditions"].iter().chain(tokens).copied());
+    let operation = if let Some(index) = hpa.able.index {
+        let index = index.to_string();
+        body.test(["status", "conditions", &index, "type"], Value::from(ABLE_TO_SCALE));
+        PatchOperation::Replace(ReplaceOperation {
+            path: at(&[&index]),
+            value: condition,
+        })
+    } else {
+        body.needs_version = true;
+        let (path, value) = if hpa.able.any {
+            (at(&["-"]), condition)
+        } else {
+            (at(&[]), json!([condition]))
+        };
+        PatchOperation::Add(AddOperation { path, value })
+    };
+    body.operations.push(operation);
+    body.finish(&hpa.object.resource_version)
+}
+
+/// A patch of an HPA that holds only as long as its controller has not looked at it since it was asked: when it has looked, it
+/// has seen what this patch made, too.
+#[must_use]
+pub fn while_asked(hpa: &Hpa, patch: Patch) -> Patch {
+    let Some(index) = hpa.able.index.filter(|_| hpa.able.asked.is_some()) else {
+        return patch;
+    };
+    let index = index.to_string();
+    let mut body = Body::new(Preconditions::None, &hpa.object.uid);
+    for (field, value) in [("type", ABLE_TO_SCALE), ("reason", ASKED)] {
+        body.test(["status", "conditions", &index, field], Value::from(value));
+    }
+    body.operations.extend(patch.0);
     Patch(body.operations)
 }
 

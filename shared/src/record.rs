@@ -174,6 +174,14 @@ fn is_count(form: &Form) -> bool {
     matches!(form, Form::Count | Form::CountText)
 }
 
+/// What Kubernetes makes of the first count of a workload where the field is absent.
+pub const UNSET: u64 = 1;
+
+/// How many there are to be by the first count: [`UNSET`] where it is absent. `None`: it is no count.
+pub fn standing(value: Option<&Value>) -> Option<u64> {
+    value.map_or(Some(UNSET), count)
+}
+
 /// A count, as a number or as text.
 pub fn count(value: &Value) -> Option<u64> {
     match value {
@@ -235,8 +243,8 @@ pub fn plan(workload: &Workload, down: DownReplicas, of: Option<u64>) -> Option<
     let present = |index: usize| workload.knobs.get(index).and_then(|reading| reading.value.as_ref());
     let replicas = match of.or_else(|| present(0).and_then(count)) {
         Some(base) => down.of(base),
-        // Kubernetes takes 1 where the field is absent; more than that would raise it.
-        None => down.of(1).min(1),
+        // More than an absent count stands for would raise it.
+        None => down.of(UNSET).min(UNSET),
     };
     let mut moves = Vec::new();
     let mut guards = Vec::new();

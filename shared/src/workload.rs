@@ -130,7 +130,7 @@ pub struct Workload {
     pub managers: Managers,
     /// What `spec.scaleTargetRef` names: the target of a ScaledObject.
     pub scale_target: Option<ScaleTarget>,
-    /// What one replica asks for.
+    /// What one replica asks for; nothing where it was read for a review.
     pub requests: Requests,
 }
 
@@ -364,6 +364,20 @@ impl Namespace {
 
 /// The fields that have to be read of objects of these kinds (and of namespaces).
 pub fn keep<'k>(kinds: impl IntoIterator<Item = &'k Kind>) -> Keep {
+    let mut keep = keep_of_review(kinds);
+    let mut container = Keep::nothing();
+    for what in ["cpu", "memory"] {
+        container.add(["resources", "requests", what], Keep::All);
+    }
+    keep.add(
+        ["spec", "template", "spec", "containers"],
+        Keep::Each(Box::new(container)),
+    );
+    keep
+}
+
+/// Those that a request is judged by: what pods ask for is of no concern then, and may be long.
+pub fn keep_of_review<'k>(kinds: impl IntoIterator<Item = &'k Kind>) -> Keep {
     let mut keep = Keep::nothing();
     for field in [
         "namespace",
@@ -423,14 +437,6 @@ pub fn keep<'k>(kinds: impl IntoIterator<Item = &'k Kind>) -> Keep {
     for field in ["progressDeadlineSeconds", "paused", "scaleTargetRef"] {
         keep.add(["spec", field], Keep::All);
     }
-    let mut container = Keep::nothing();
-    for what in ["cpu", "memory"] {
-        container.add(["resources", "requests", what], Keep::All);
-    }
-    keep.add(
-        ["spec", "template", "spec", "containers"],
-        Keep::Each(Box::new(container)),
-    );
     keep.add(["spec", "updateStrategy", "type"], Keep::All);
     keep.add(["spec", "updateStrategy", "rollingUpdate", "partition"], Keep::All);
     for field in [

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
@@ -45,6 +46,48 @@ async fn case_6_01_a_watch_that_has_expired_is_listed_again_and_what_was_deleted
         api.set(DEPLOYMENTS, deployment("shop", "later", 1));
         eventually("the watch goes on", || store.get("shop", "later").is_some()).await;
         assert_eq!(store.state(), SourceState::Filled);
+    }
+}
+
+/// What it costs in megabytes is shown by the example `memory`.
+#[tokio::test(start_paused = true)]
+async fn case_6_06_listing_anew_is_paged_and_what_did_not_change_is_kept_as_it_is() {
+    let api = Api::default();
+    let padding = "much that nobody needs";
+    for number in 0..1203 {
+        let mut object = deployment("shop", &format!("d{number}"), 3);
+        object["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = json!(padding);
+        object["metadata"]["managedFields"] =
+            json!([{"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {padding: {}}}}]);
+        object["spec"]["template"] = json!({"spec": {"containers": [{"name": "main", "args": [padding]}]}});
+        api.set(DEPLOYMENTS, object);
+    }
+    let (follower, store) = follow(&api);
+    follower.view().filled().await;
+    let held = |number: usize| store.get("shop", &format!("d{number}")).unwrap();
+    let before: Vec<_> = (0..1203).map(held).collect();
+    assert!(before.iter().all(|facts| !format!("{facts:?}").contains(padding)));
+    for lists in 2..=4 {
+        let watches = api.requests(DEPLOYMENTS, true);
+        eventually("the watch runs", || {
+            api.requests(DEPLOYMENTS, true) > watches.min(lists - 2)
+        })
+        .await;
+        sleep(Duration::from_secs(30)).await;
+        api.cut(DEPLOYMENTS, Some(410), true);
+        eventually("it is listed anew", || api.requests(DEPLOYMENTS, false) == 3 * lists).await;
+    }
+    let limits = api.with(|state| {
+        let lists = state
+            .seen
+            .iter()
+            .filter(|seen| seen.resource == DEPLOYMENTS && !seen.is_watch());
+        lists.map(|seen| seen.query.get("limit").cloned()).collect::<Vec<_>>()
+    });
+    assert_eq!(limits, vec![Some("500".to_owned()); 12]);
+    eventually("the list has ended", || store.state() == SourceState::Filled).await;
+    for (number, facts) in before.iter().enumerate() {
+        assert!(Arc::ptr_eq(facts, &held(number)), "d{number} was made anew");
     }
 }
 

@@ -17,7 +17,7 @@ use super::beside::{Unit, Want};
 use super::memory::{Memory, later};
 use super::snapshot::Snapshot;
 use super::workload::{Known, RAISED_REPEATEDLY, Step, decide_workload, moved_by_autoscaler, skips_missed_runs};
-use crate::hpa::Autoscalers;
+use crate::hpa::{Autoscalers, HPA_CONTROLLER};
 
 /// How old a CronJob's last run may be so that un-suspending it starts none that was missed before.
 const FRESH: SignedDuration = SignedDuration::from_secs(60);
@@ -121,6 +121,7 @@ pub fn assess(snapshot: &Snapshot, memory: &mut Memory, workload: &Workload, now
         record: memory.record(uid),
         raised: memory.raised(uid),
         autoscaler_range: autoscalers.as_ref().and_then(Autoscalers::range),
+        autoscaler: autoscalers.as_ref().map_or(HPA_CONTROLLER, Autoscalers::controller),
         autoscaler_held: autoscalers.as_ref().is_some_and(Autoscalers::is_held),
         autoscaler_record: saved.as_ref(),
         default_replicas: snapshot.default_replicas,
@@ -160,8 +161,9 @@ pub fn assess(snapshot: &Snapshot, memory: &mut Memory, workload: &Workload, now
         }
         _ => Class::Up,
     };
-    // What is wrong beside it does not make it fail: it sleeps.
-    let trouble = trouble.or(company.trouble);
+    // What is wrong beside it does not make it fail: it sleeps, or is up.
+    let silent = || autoscalers.as_ref()?.silent(now).filter(|_| said.state == State::Up);
+    let trouble = trouble.or(company.trouble).or_else(silent);
     sooner(company.opening.as_ref().and_then(|skip| skip.again));
     Assessment {
         uid: Arc::clone(uid),

@@ -98,6 +98,18 @@ impl Move {
         matches!(self.action.request, Request::Patch { dry_run: true, .. })
     }
 
+    /// Whether it asks the HPA controller to look at an HPA.
+    pub fn asks_controller(&self) -> bool {
+        let status = matches!(
+            self.action.request,
+            Request::Patch {
+                subresource: Some("status"),
+                ..
+            }
+        );
+        status && self.action.purpose == Purpose::Autoscaler
+    }
+
     /// The same, with something to tell on the object.
     #[must_use]
     pub fn telling(mut self, reason: &'static str, message: impl Into<String>, warning: bool) -> Self {

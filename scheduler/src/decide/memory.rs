@@ -11,7 +11,7 @@ use shared::record::Record;
 use shared::workload::{ObjectRef, Workload};
 
 use crate::argo::Pauses;
-use crate::hpa::Zeros;
+use crate::hpa::{Unasked, Zeros};
 
 use super::action::Purpose;
 use super::beside::Move;
@@ -100,6 +100,8 @@ pub struct Memory {
     starts: BTreeMap<Arc<str>, VecDeque<Timestamp>>,
     /// Whether HPAs may have a minimum of 0.
     pub(crate) zeros: Zeros,
+    /// HPAs whose controller cannot be asked to look.
+    pub(crate) unasked: Unasked,
     /// How Applications were paused lately.
     pub(crate) pauses: Pauses,
     /// Workloads whose HPA was deleted for good: until somebody creates it again they are not all that they were.
@@ -236,6 +238,22 @@ impl Memory {
             self.failures.remove(object);
             self.zeros.insert(Arc::clone(&target.uid), answer);
             return;
+        }
+        if step.asks_controller()
+            && let Outcome::Failed {
+                reason: "Forbidden" | "Invalid",
+                message,
+                ..
+            } = outcome
+        {
+            // Its target is restored all the same, and the next night it is asked again.
+            self.failures.remove(object);
+            self.unasked
+                .insert(Arc::clone(&target.uid), Arc::from(message.as_str()));
+            return;
+        }
+        if *outcome == Outcome::Done {
+            self.unasked.remove(&target.uid);
         }
         self.note(object, &target.uid, &step.version, step.action.purpose, outcome, now);
         // Also where the answer was lost: from now on, one that is awake may be so by us, and nobody has reverted our pause.

@@ -318,7 +318,7 @@ impl Snapshot {
     /// Looks at a unit: what is to be written, and whether its workloads may be put down.
     pub fn look(&self, unit: &Unit, want: &Want, memory: &Memory, now: jiff::Timestamp) -> Look {
         let look = match unit {
-            Unit::Autoscalers(target) => self.beside.autoscalers(target, self).look(want, &memory.zeros),
+            Unit::Autoscalers(target) => self.beside.autoscalers(target, self).look(want, memory, now),
             Unit::Application(reference) => self.look_application(reference, want, memory, now),
             Unit::Flux(reference) => match (self.beside.flux.get(reference), want) {
                 (Some(object), Want::Down { schedule, .. }) if !pauses_flux(schedule.as_ref()) => {

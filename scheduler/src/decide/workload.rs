@@ -38,6 +38,8 @@ pub struct Known<'k> {
     pub raised: &'k [Timestamp],
     /// `[minReplicas, maxReplicas]` by day of the HPA that scales it.
     pub autoscaler_range: Option<(u64, u64)>,
+    /// The field manager of its controller, which sets the counts of what HPAs scale; nobody else of that name does.
+    pub autoscaler: &'k str,
     /// That HPA is held by us.
     pub autoscaler_held: bool,
     /// What that HPA keeps of it until its own record is there.
@@ -88,7 +90,7 @@ pub fn decide_workload(workload: &Workload, verdict: &Verdict, known: &Known<'_>
     // Lowered by the controller of an HPA that we hold, before we came to it.
     let outrun = known
         .autoscaler_record
-        .filter(|record| read.is_none() && record.asleep(workload) && !is_by_hand(workload));
+        .filter(|record| read.is_none() && record.asleep(workload) && !is_by_hand(workload, known));
     let step = match verdict.state {
         State::Unknown => return Step::Nothing,
         State::Up => {
@@ -133,23 +135,20 @@ fn up(workload: &Workload, verdict: &Verdict, record: Option<&Record>, known: &K
     Step::write(Purpose::Restore, edits, note)
 }
 
-/// The field manager of the HPA controller. It sets the counts of what HPAs scale, and nobody else of that name does.
-const AUTOSCALER: &str = "kube-controller-manager";
-
 /// Whether a person, or a program of theirs, set the knob last.
-fn is_by_hand(workload: &Workload) -> bool {
+fn is_by_hand(workload: &Workload, known: &Known<'_>) -> bool {
     workload
         .managers
         .knob
         .as_deref()
-        .is_some_and(|manager| manager != FIELD_MANAGER && manager != AUTOSCALER)
+        .is_some_and(|manager| manager != FIELD_MANAGER && manager != known.autoscaler)
 }
 
 /// Whether its HPA moved what we hold: that is nobody's wish. At 0 an HPA stands still, but for one whose minimum is 0.
 pub fn moved_by_autoscaler(workload: &Workload, record: &Record, known: &Known<'_>) -> bool {
     known.autoscaler_range.is_some()
         && (known.autoscaler_held || record.held_replicas > 0)
-        && workload.managers.knob.as_deref() == Some(AUTOSCALER)
+        && workload.managers.knob.as_deref() == Some(known.autoscaler)
         && present(workload) != Some(record.held_replicas)
 }
 

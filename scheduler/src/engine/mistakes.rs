@@ -17,6 +17,8 @@ impl Mistakes {
     /// What is new.
     pub fn found(&mut self, snapshot: &Snapshot) -> Vec<Remark> {
         let mut remarks = Vec::new();
+        self.0
+            .retain(|(namespace, _), _| snapshot.namespace(namespace).is_some());
         for namespace in snapshot.namespaces() {
             for key in WRITTEN_BY_PEOPLE {
                 let place = (Arc::clone(&namespace.name), *key);
@@ -88,6 +90,11 @@ mod tests {
         assert!(mistakes.found(&snapshot).is_empty());
         write(&mut snapshot, "tomorrow");
         assert_eq!(mistakes.found(&snapshot).len(), 1);
+        write(&mut snapshot, "next week");
+        assert_eq!(mistakes.found(&snapshot).len(), 1);
+        // A namespace that is gone leaves nothing, and one of the same name is another one.
+        snapshot.remove_namespace(&Arc::from("shop"), &mut Dirty::default());
+        assert!(mistakes.found(&snapshot).is_empty() && mistakes.0.is_empty());
         write(&mut snapshot, "next week");
         assert_eq!(mistakes.found(&snapshot).len(), 1);
     }

@@ -6,6 +6,10 @@
 //! closing: the minimum goes down (and the count is kept on the HPA), the target is put down with its record, and only then is
 //! the maximum capped. At opening: the maximum is given back, then the target is restored, and then the minimum is given back. A
 //! number that the controller sets in between is nobody's wish.
+//!
+//! It works from a copy of the HPA that may be old. So before the maximum is given back it is asked to look, in the one condition
+//! that it writes anew each time; its answer is taken by the API server only if it has seen the newest version, and then its copy
+//! will never be an older one again. Only after that answer is the target restored.
 
 mod backup;
 mod bounds;
@@ -14,9 +18,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
 use shared::api::HpaMode;
 use shared::hpa::Hpa;
-use shared::patch::Preconditions;
+use shared::patch::{self, Preconditions};
 use shared::record::Record;
 use shared::workload::ObjectRef;
 
@@ -25,12 +30,20 @@ use bounds::{Back, Holding, Stage};
 
 use crate::decide::action::{Purpose, Request, Skip, Target};
 use crate::decide::beside::{Look, Move, Want};
+use crate::decide::memory::{Memory, later};
 
 /// Where K8s-OffHours kept its backups, whatever namespace it was installed in.
 pub const FOREIGN_NAMESPACE: &str = "offhours-system";
 
+/// The field manager of the HPA controller, until its status tells another one.
+pub const HPA_CONTROLLER: &str = "kube-controller-manager";
+/// Reason of what is said of an HPA that its controller does not look at.
+pub const AUTOSCALER_SILENT: &str = "AutoscalerSilent";
 /// Reason of the Event about an HPA that is deleted for good.
 pub const HPA_DELETED: &str = "HpaDeleted";
+
+/// How long the HPA controller is waited for: it looks every 15 seconds unless it is told otherwise, or has very much to do.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(90);
 
 /// All HPAs of one target, and all that is known of them.
 #[derive(Debug, Clone)]
@@ -54,6 +67,9 @@ pub struct Autoscalers<'a> {
 /// Whether `minReplicas: 0` is legal for an HPA, by its UID. Absent: not asked yet. `Err`: what the API server said.
 pub type Zeros = BTreeMap<Arc<str>, Result<(), Arc<str>>>;
 
+/// Why the controller of an HPA could not be asked to look at it, by the HPA's UID, until its maximum is given back.
+pub type Unasked = BTreeMap<Arc<str>, Arc<str>>;
+
 impl Autoscalers<'_> {
     /// `[min, max]` that the target is held in by day; `None` without an HPA.
     pub fn range(&self) -> Option<(u64, u64)> {
@@ -67,11 +83,17 @@ impl Autoscalers<'_> {
             .reduce(|left, right| (left.0.min(right.0), left.1.max(right.1)))
     }
 
+    /// The field manager of their controller.
+    pub fn controller(&self) -> &str {
+        let told = self.hpas.iter().find_map(|hpa| hpa.controller.as_deref());
+        told.unwrap_or(HPA_CONTROLLER)
+    }
+
     /// Looks at them: what is to be written, and whether the target may be put down.
-    pub fn look(&self, want: &Want, zeros: &Zeros) -> Look {
+    pub fn look(&self, want: &Want, memory: &Memory, now: Timestamp) -> Look {
         let mut look = match want {
             Want::Leave => return Look::settled(),
-            Want::Opening(_) => self.open(want),
+            Want::Opening(_) => self.open(want, &memory.unasked, now),
             Want::Up(_) => self.give_back(want),
             Want::Down {
                 replicas,
@@ -86,7 +108,7 @@ impl Autoscalers<'_> {
                     Stage::Unrecorded(self.count)
                 };
                 match mode {
-                    HpaMode::Keep | HpaMode::MinZero => self.hold(want, *replicas, stage, mode, zeros),
+                    HpaMode::Keep | HpaMode::MinZero => self.hold(want, *replicas, stage, mode, &memory.zeros),
                     HpaMode::DeleteRestore | HpaMode::DeleteOnly => self.delete(want, mode),
                 }
             }
@@ -141,7 +163,7 @@ impl Autoscalers<'_> {
             let edits = bounds::hold(hpa, holding, stage, instant(want));
             if !edits.is_empty() {
                 let body = edits.patch(&hpa.object, Preconditions::State);
-                look.moves.push(patch(hpa, body, false, want));
+                look.moves.push(patched(hpa, body, false, want));
             }
         }
         if !look.moves.is_empty() {
@@ -210,30 +232,67 @@ impl Autoscalers<'_> {
         look
     }
 
-    /// Before the target is restored: a bound that is capped still would pull it down again, and its record would be gone.
-    fn open(&self, want: &Want) -> Look {
+    /// Before the target is restored: a bound that is capped still, or is in the controller's old copy, would pull it down again,
+    /// and its record would be gone.
+    fn open(&self, want: &Want, unasked: &Unasked, now: Timestamp) -> Look {
         // The only copy of that record goes last; nothing is capped as long as it is here.
         if self.saved().is_some() {
             return Look::settled();
         }
-        let mut look = self.bounds_back(want, Back::Cap);
-        if self
-            .hpas
-            .iter()
-            .any(|hpa| !hpa.object.terminating && bounds::is_capped(hpa))
-        {
-            look.closed = Some(Skip {
-                reason: "AutoscalerPending",
-                message: "its HPA is given back first".to_owned(),
-                tell: false,
-                again: None,
-            });
+        let mut look = Look::settled();
+        let mut message = None;
+        for hpa in self.live() {
+            if !bounds::is_capped(hpa) {
+                look.moves.extend(bounds_back(hpa, want, Back::Cap));
+                if let Some(end) = waits_until(hpa, now) {
+                    look.again = look.again.into_iter().chain([end]).min();
+                    message = message.or(Some("its HPA is given back; its controller is to see that first"));
+                }
+                continue;
+            }
+            message = Some("its HPA is given back first");
+            match (hpa.able.asked, unasked.get(&hpa.object.uid)) {
+                (None, None) => look.moves.push(ask_controller(hpa, want, now)),
+                (None, Some(why)) => {
+                    let message = format!(
+                        "maxReplicas is given back unseen: the HPA controller could not be asked to look first ({why}); should it \
+                         act on the former maximum once more, the target keeps that number"
+                    );
+                    let step = bounds_back(hpa, want, Back::Cap);
+                    look.moves
+                        .extend(step.map(|step| step.telling("AutoscalerNotAsked", message, true)));
+                }
+                (Some(_), _) => look.moves.extend(bounds_back(hpa, want, Back::Cap)),
+            }
         }
+        look.closed = message.map(|message| Skip {
+            reason: "AutoscalerPending",
+            message: message.to_owned(),
+            tell: false,
+            again: look.again,
+        });
         look
     }
 
+    /// Those whose controller was asked to look, and did not in time: what to say of them.
+    pub fn silent(&self, now: Timestamp) -> Option<Skip> {
+        let asked = |hpa: &&Hpa| hpa.able.asked.is_some() && !bounds::is_capped(hpa) && waits_until(hpa, now).is_none();
+        let hpa = self.live().find(asked)?;
+        let message = format!(
+            "HPA {} was given back, but the HPA controller does not look at it: does kube-controller-manager run?",
+            hpa.object.name
+        );
+        Some(told(AUTOSCALER_SILENT, message))
+    }
+
+    fn live(&self) -> impl Iterator<Item = &Hpa> {
+        self.hpas.iter().copied().filter(|hpa| !hpa.object.terminating)
+    }
+
     fn give_back(&self, want: &Want) -> Look {
-        let mut look = self.bounds_back(want, Back::All);
+        let mut look = Look::settled();
+        look.moves
+            .extend(self.live().filter_map(|hpa| bounds_back(hpa, want, Back::All)));
         for backup in &self.backups {
             match self.hpas.iter().find(|hpa| *hpa.object.name == *backup.hpa_name) {
                 // Ours from a moment ago, or somebody else's: both stay.
@@ -259,23 +318,6 @@ impl Autoscalers<'_> {
         look
     }
 
-    fn bounds_back(&self, want: &Want, back: Back) -> Look {
-        let mut look = Look::settled();
-        for hpa in self.hpas.iter().copied().filter(|hpa| !hpa.object.terminating) {
-            let (edits, unreadable) = bounds::give_back(hpa, back);
-            if edits.is_empty() {
-                continue;
-            }
-            let mut step = patch(hpa, edits.patch(&hpa.object, Preconditions::State), false, want);
-            if let Some(text) = unreadable {
-                let message = format!("the record {text:?} could not be read; that field stays as it is");
-                step = step.telling("RecordUnreadable", message, true);
-            }
-            look.moves.push(step);
-        }
-        look
-    }
-
     fn backup_of(&self, hpa: &Hpa) -> Option<&Backup> {
         // Only our own: K8s-OffHours' place may not be ours to write to.
         self.backups
@@ -285,10 +327,52 @@ impl Autoscalers<'_> {
     }
 }
 
-fn instant(want: &Want) -> jiff::Timestamp {
+/// Until when a target waits for the controller that was asked to look at its HPA. `None`: it has, or took too long.
+fn waits_until(hpa: &Hpa, now: Timestamp) -> Option<Timestamp> {
+    let end = later(hpa.able.asked?, PATIENCE);
+    // What was asked in the future was asked by a clock that is wrong.
+    (now < end && end.duration_since(now) <= PATIENCE * 2).then_some(end)
+}
+
+/// The write that gives bounds back, if there is any.
+fn bounds_back(hpa: &Hpa, want: &Want, back: Back) -> Option<Move> {
+    let (edits, unreadable) = bounds::give_back(hpa, back);
+    if edits.is_empty() {
+        return None;
+    }
+    let mut body = edits.patch(&hpa.object, Preconditions::State);
+    if back == Back::Cap {
+        body = patch::while_asked(hpa, body);
+    }
+    let step = patched(hpa, body, false, want);
+    Some(match unreadable {
+        Some(text) => {
+            let message = format!("the record {text:?} could not be read; that field stays as it is");
+            step.telling("RecordUnreadable", message, true)
+        }
+        None => step,
+    })
+}
+
+fn ask_controller(hpa: &Hpa, want: &Want, now: Timestamp) -> Move {
+    let request = Request::Patch {
+        body: patch::ask_controller(hpa, now),
+        subresource: Some("status"),
+        dry_run: false,
+    };
+    Move::new(
+        target(hpa),
+        &hpa.object.resource_version,
+        request,
+        Purpose::Autoscaler,
+        want,
+    )
+}
+
+fn instant(want: &Want) -> Timestamp {
     match want {
         Want::Down { now, .. } => *now,
-        Want::Leave | Want::Opening(_) | Want::Up(_) => jiff::Timestamp::UNIX_EPOCH,
+        Want::Leave | Want::Opening(_) | Want::Up(_) => Timestamp::UNIX_EPOCH,
     }
 }
 
@@ -331,7 +415,7 @@ fn target(hpa: &Hpa) -> Target {
     }
 }
 
-fn patch(hpa: &Hpa, body: json_patch::Patch, dry_run: bool, want: &Want) -> Move {
+fn patched(hpa: &Hpa, body: json_patch::Patch, dry_run: bool, want: &Want) -> Move {
     let request = Request::Patch {
         body,
         subresource: None,
@@ -360,7 +444,7 @@ fn delete(hpa: &Hpa, want: &Want) -> Move {
 fn ask_zero(hpa: &Hpa, want: &Want) -> Move {
     let mut edits = shared::patch::Edits::default();
     edits.knobs.insert(0, Some(0.into()));
-    patch(hpa, edits.patch(&hpa.object, Preconditions::State), true, want)
+    patched(hpa, edits.patch(&hpa.object, Preconditions::State), true, want)
 }
 
 /// The reference of an HPA by its name.

@@ -48,6 +48,8 @@ pub(super) struct Night {
     pub schedules: Arc<Schedules>,
     pub now: Timestamp,
     pub web: ObjectRef,
+    /// How often the HPA controller looks, in writes of ours or seconds; `None`: it does not run.
+    pub looks_every: Option<u32>,
 }
 
 pub(super) fn night(mode: HpaMode, down: u32) -> Night {
@@ -63,6 +65,7 @@ pub(super) fn night(mode: HpaMode, down: u32) -> Night {
         schedules: schedules([schedule]),
         now: at(DAY),
         web,
+        looks_every: Some(3),
     }
 }
 
@@ -77,8 +80,20 @@ impl Night {
 
     pub fn refusing(&mut self, instant: &str, refuse: &dyn Fn(&Action) -> Option<Outcome>) -> Vec<Action> {
         self.now = self.now.max(at(instant));
-        self.world
-            .settle(&mut self.decider, &self.schedules, &mut self.now, refuse)
+        let (every, mut beats) = (self.looks_every, 0);
+        let mut controller = |world: &mut World| {
+            beats += 1;
+            if every.is_some_and(|every| beats % every == 0) {
+                answer(world);
+            }
+        };
+        self.world.settle_beside(
+            &mut self.decider,
+            &self.schedules,
+            &mut self.now,
+            refuse,
+            &mut controller,
+        )
     }
 
     /// A new leader knows nothing but what is in the objects.
@@ -88,6 +103,25 @@ impl Night {
 
     pub fn spec(&self, hpa: &ObjectRef) -> &Value {
         &self.world.objects[hpa]["spec"]
+    }
+}
+
+/// Whether the controller of an HPA is asked to look at it.
+pub(super) fn is_asked(hpa: &Value) -> bool {
+    hpa["status"]["conditions"][0]["reason"] == shared::hpa::ASKED
+}
+
+/// The controller looks at an HPA, and writes what it always writes.
+pub(super) fn look_at(world: &mut World, autoscaler: &ObjectRef) {
+    let able = json!({"type": "AbleToScale", "status": "True", "reason": "ReadyForNewScale"});
+    world.edit(autoscaler, |hpa| hpa["status"]["conditions"][0] = able);
+}
+
+/// It looks at all that it is asked to look at.
+fn answer(world: &mut World) {
+    let asked = world.objects.iter().filter(|(_, hpa)| is_asked(hpa));
+    for autoscaler in asked.map(|(object, _)| object.clone()).collect::<Vec<_>>() {
+        look_at(world, &autoscaler);
     }
 }
 
@@ -111,7 +145,14 @@ pub(super) fn kinds(writes: &[Action]) -> Vec<String> {
                 Request::Create(_) => "create",
                 Request::Delete => "delete",
             };
-            format!("{verb} {}", action.target.object.kind)
+            let status = match action.request {
+                Request::Patch {
+                    subresource: Some("status"),
+                    ..
+                } => "/status",
+                _ => "",
+            };
+            format!("{verb} {}{status}", action.target.object.kind)
         })
         .collect()
 }
@@ -146,12 +187,102 @@ fn case_3_04_a_partial_sleep_caps_the_autoscaler_and_gives_both_bounds_back() {
         assert_eq!(night.at("2026-12-02T03:00:00Z"), []);
         night.new_leader();
         let writes = night.at(MORNING);
-        let expected: Vec<_> = capped.into_iter().chain(["patch Deployment"]).chain(lowered).collect();
+        let asked = capped.and(Some("patch HorizontalPodAutoscaler/status"));
+        let before_it = asked.into_iter().chain(capped);
+        let expected: Vec<_> = before_it.chain(["patch Deployment"]).chain(lowered).collect();
         assert_eq!(kinds(&writes), expected, "{min:?} {max}");
         assert_eq!(night.world.replicas(&night.web), Some(if max == 1 { 1 } else { 7 }));
         assert_eq!(lasting(&night.world.objects[&autoscaler]), lasting(&before));
         assert_eq!(night.at("2026-12-02T12:00:00Z"), []);
     }
+}
+
+#[test]
+fn where_the_controller_does_not_run_a_workload_comes_back_all_the_same_and_it_is_said() {
+    let mut night = night(HpaMode::Keep, 1);
+    let before = hpa("shop", "web", "web", Some(3), 10);
+    let autoscaler = night.add(&before);
+    night.at(NIGHT);
+    night.looks_every = None;
+    let writes = night.at(MORNING);
+    assert_eq!(writes.len(), 4, "{:?}", kinds(&writes));
+    assert_eq!(night.world.replicas(&night.web), Some(7));
+    assert_eq!(lasting(&night.world.objects[&autoscaler]), lasting(&before));
+    let waited = night.now.duration_since(at(MORNING)).as_secs();
+    assert!((90..95).contains(&waited), "{waited} s");
+    let said = |night: &Night| {
+        let assessment = night.decider.assessment(&night.web).unwrap();
+        (assessment.trouble.as_ref().map(|skip| skip.reason), assessment.class)
+    };
+    assert_eq!(said(&night), (Some("AutoscalerSilent"), Class::Up));
+    // A new leader says the same, and the next morning is as good as the first.
+    night.new_leader();
+    assert_eq!(night.at("2026-12-02T12:00:00Z"), []);
+    assert_eq!(said(&night), (Some("AutoscalerSilent"), Class::Up));
+    night.at("2026-12-02T22:00:00Z");
+    night.at("2026-12-03T08:00:01Z");
+    assert_eq!(night.world.replicas(&night.web), Some(7));
+    assert_eq!(lasting(&night.world.objects[&autoscaler]), lasting(&before));
+    night.looks_every = Some(1);
+    assert_eq!(night.at("2026-12-03T12:00:00Z"), []);
+    assert_eq!(said(&night), (None, Class::Up));
+}
+
+#[test]
+fn where_the_controller_may_not_be_asked_the_workload_does_not_wait_and_it_is_said() {
+    let mut night = night(HpaMode::Keep, 1);
+    let before = hpa("shop", "web", "web", Some(3), 10);
+    let autoscaler = night.add(&before);
+    let asked = std::cell::Cell::new(0);
+    let forbidden = |action: &Action| {
+        let status = kinds(std::slice::from_ref(action)) == ["patch HorizontalPodAutoscaler/status"];
+        status.then(|| {
+            asked.set(asked.get() + 1);
+            Outcome::Failed {
+                reason: "Forbidden",
+                message: "no rights".to_owned(),
+                retry_after: None,
+            }
+        })
+    };
+    for (nights, (evening, morning)) in [(NIGHT, MORNING), ("2026-12-02T22:00:00Z", "2026-12-03T08:00:01Z")]
+        .into_iter()
+        .enumerate()
+    {
+        night.at(evening);
+        let writes = night.refusing(morning, &forbidden);
+        let event = writes[0].event.as_ref().unwrap();
+        assert_eq!((event.reason, event.warning), ("AutoscalerNotAsked", true));
+        assert_eq!(night.world.replicas(&night.web), Some(7));
+        assert_eq!(lasting(&night.world.objects[&autoscaler]), lasting(&before));
+        assert!(night.now < at(morning).checked_add(jiff::SignedDuration::from_secs(5)).unwrap());
+        // Rights may have come by the next morning.
+        assert_eq!(asked.get(), nights + 1);
+    }
+}
+
+#[test]
+fn a_controller_that_looked_before_the_maximum_was_back_is_asked_again() {
+    let mut night = night(HpaMode::Keep, 1);
+    let autoscaler = night.add(&hpa("shop", "web", "web", None, 10));
+    night.at(NIGHT);
+    let mut hasty = Some(());
+    let (mut beats, now) = (0, &mut at(MORNING));
+    let mut controller = |world: &mut World| {
+        beats += 1;
+        if is_asked(&world.objects[&autoscaler]) && (hasty.take().is_some() || beats % 5 == 0) {
+            look_at(world, &autoscaler);
+        }
+    };
+    let writes = night
+        .world
+        .settle_beside(&mut night.decider, &night.schedules, now, &|_| None, &mut controller);
+    let asks = "patch HorizontalPodAutoscaler/status";
+    assert_eq!(
+        kinds(&writes),
+        [asks, asks, "patch HorizontalPodAutoscaler", "patch Deployment"]
+    );
+    assert_eq!(night.world.replicas(&night.web), Some(7));
 }
 
 #[test]

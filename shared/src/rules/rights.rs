@@ -192,6 +192,9 @@ fn of_workloads(kinds: &Kinds) -> Vec<Right> {
     let hpa = (hpa.group.as_ref(), hpa.plural.as_ref());
     all.push(right(ALL, hpa, READ));
     all.push(right(ACTING, hpa, &["patch"]));
+    // its controller is asked to look before a target that slept in part is restored
+    let status = format!("{}/status", hpa.1);
+    all.push(right(ACTING, (hpa.0, &status), &["patch"]));
     // what was deleted at night is created again by day, also at the end
     all.push(right(ACTING, hpa, &["create"]).needing(&[Feature::HpaDelete]));
     all.push(right(SLEEPING, hpa, &["delete"]).needing(&[Feature::HpaDelete]));
@@ -244,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_granted_by_wildcard_and_nothing_twice_to_one_part() {
+    fn case_7_02_nothing_is_granted_by_wildcard_and_nothing_twice_to_one_part() {
         let mut seen = std::collections::BTreeSet::new();
         for right in all() {
             assert!(!right.verbs.is_empty() && !right.parts.is_empty(), "{right:?}");

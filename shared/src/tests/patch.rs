@@ -225,3 +225,46 @@ fn a_lost_record_is_written_back_whole() {
     );
     assert_eq!(Record::read(&read("Deployment", "apps", &healed)).unwrap(), record);
 }
+
+#[test]
+fn the_controller_of_an_hpa_is_asked_in_its_own_condition_and_what_relies_on_that_ends_with_its_answer() {
+    let able = json!({"type": "AbleToScale", "status": "True", "reason": "ReadyForNewScale", "message": "m"});
+    let other = json!({"type": "ScalingActive", "status": "True"});
+    for (status, index) in [
+        (json!({"desiredReplicas": 1, "conditions": [other, able]}), 1),
+        (json!({"desiredReplicas": 1, "conditions": [other]}), 1),
+        (json!({"desiredReplicas": 1, "conditions": []}), 0),
+        (json!({"desiredReplicas": 1}), 0),
+    ] {
+        let object = json!({
+            "metadata": {"name": "web", "uid": "u1", "resourceVersion": "7"}, "spec": {"maxReplicas": 1}, "status": status,
+        });
+        let asked = apply(&object, &ask_controller(&Hpa::read(&object).unwrap(), now()));
+        let condition = &asked["status"]["conditions"][index];
+        assert_eq!(
+            (&condition["type"], &condition["reason"]),
+            (&json!(ABLE_TO_SCALE), &json!(ASKED))
+        );
+        assert_eq!(condition["status"], "Unknown");
+        let hpa = Hpa::read(&asked).unwrap();
+        assert_eq!((hpa.able.asked, hpa.able.index), (Some(now()), Some(index)));
+        // A list that has moved meanwhile is not written into.
+        let mut moved = object.clone();
+        moved["metadata"]["resourceVersion"] = json!("8");
+        moved["status"]["conditions"] = json!([able, other]);
+        let patch = ask_controller(&Hpa::read(&object).unwrap(), now());
+        assert!(json_patch::patch(&mut moved, &patch).is_err(), "{patch:?}");
+
+        let mut edits = Edits::default();
+        edits.knobs.insert(1, Some(json!(9)));
+        let given_back = while_asked(&hpa, edits.patch(&hpa.object, Preconditions::State));
+        assert_eq!(apply(&asked, &given_back)["spec"]["maxReplicas"], 9);
+        let mut answered = asked.clone();
+        answered["status"]["conditions"][index] = able.clone();
+        assert!(json_patch::patch(&mut answered, &given_back).is_err());
+        // Who has not asked relies on nothing.
+        let hpa = Hpa::read(&answered).unwrap();
+        let patch = edits.patch(&hpa.object, Preconditions::State);
+        assert_eq!(while_asked(&hpa, patch.clone()), patch);
+    }
+}

@@ -27,7 +27,7 @@ pub(super) fn workload(
     kind: &Arc<Kind>,
     raw: &RawValue,
 ) -> Result<Workload, String> {
-    let object = pruned(bench.sight.kinds().keep(), raw)?;
+    let object = pruned(bench.sight.kinds().keep_of_review(), raw)?;
     named(request, kind, &object)
 }
 

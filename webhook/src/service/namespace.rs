@@ -17,7 +17,7 @@ pub(super) fn rule(request: &Request<'_>, who: &Asker<'_>, bench: &Bench<'_>) ->
         _ => return Ruling::pass(),
     };
     let read = |raw: &serde_json::value::RawValue| {
-        let object = facts::pruned(bench.sight.kinds().keep(), raw)?;
+        let object = facts::pruned(bench.sight.kinds().keep_of_review(), raw)?;
         Namespace::read(&object).ok_or_else(|| "the namespace has no metadata".to_owned())
     };
     let Some(raw) = request.object else {

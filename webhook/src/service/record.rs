@@ -2,7 +2,7 @@
 
 use shared::annotations::{ASLEEP, DownReplicas, is_own_state};
 use shared::kinds::Form;
-use shared::record::{Entry, Record, is_down};
+use shared::record::{Entry, Record, is_down, standing};
 use shared::workload::Workload;
 
 use super::facts::changes;
@@ -66,10 +66,9 @@ pub(super) fn effective(new: &Workload, old: &Record, down: DownReplicas) -> Rec
 
 /// Replicas to hold under this record.
 pub(super) fn wanted(record: &Record, down: DownReplicas) -> u64 {
-    // Kubernetes takes 1 where the field was absent: holding more would raise it.
     let was = match record.entries.first() {
-        Some(Entry::Was(None)) => Some(1),
-        _ => record.replicas(),
+        Some(Entry::Was(value)) => standing(value.as_ref()),
+        _ => None,
     };
     was.map_or(record.held_replicas, |count| down.of(count).min(count))
 }

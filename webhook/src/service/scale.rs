@@ -11,7 +11,7 @@ use shared::annotations::DownReplicas;
 use shared::kinds::Kind;
 use shared::messages::{self, Memory, Night, Subject};
 use shared::patch::{self, Edits};
-use shared::record::{self as records, Entry, count};
+use shared::record::{self as records, Entry, UNSET, standing};
 use shared::schedule::State;
 use shared::verdict::{Rule, Verdict, scaled_by};
 use shared::workload::Workload;
@@ -117,12 +117,8 @@ fn judge(facts: &Workload, parent: &Arc<Workload>, asked: u64, who: &Asker<'_>, 
         .filter_map(|scaler| Some((&*scaler.name, scaler.scale_target.as_ref()?)));
     let scaler = scaled_by(facts, targets).and_then(|name| scalers.iter().find(|scaler| &*scaler.name == name));
     let subject = Subject::workload(scaler.map_or(facts, |scaler| scaler));
-    let was = facts
-        .knobs
-        .first()
-        .and_then(|reading| reading.value.as_ref())
-        .and_then(count)
-        .unwrap_or(1);
+    let was = facts.knobs.first().and_then(|reading| reading.value.as_ref());
+    let was = standing(was).unwrap_or(UNSET);
     let hold = if let Some(scaler) = scaler {
         let Some(sleep) = scaled::sleeping(scaler, namespace.as_deref(), bench) else {
             return Ruling::pass();

@@ -7,7 +7,7 @@ use shared::kinds::value_text;
 use shared::messages::{self, Memory, Night, Subject};
 use shared::patch::{Edits, Preconditions};
 use shared::policy::Enforcement;
-use shared::record::count;
+use shared::record::{UNSET, count, standing};
 use shared::schedule::State;
 use shared::verdict::Verdict;
 use shared::workload::{Namespace, Workload};
@@ -56,7 +56,7 @@ pub(super) fn rule(
     };
     let present = |workload: &Workload| workload.knobs.first().and_then(|reading| reading.value.clone());
     let (was, asked) = (present(old), present(new));
-    let above = |value: Option<&Value>| value.and_then(count).unwrap_or(1) > sleep.replicas;
+    let above = |value: Option<&Value>| standing(value).unwrap_or(UNSET) > sleep.replicas;
     if above(was.as_ref()) || !above(asked.as_ref()) {
         return Ruling::pass();
     }

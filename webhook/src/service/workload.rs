@@ -378,8 +378,11 @@ impl Case<'_> {
             let (was, is) = (value(old), value(&self.object));
             let woken = match &knob.form {
                 Form::Guard { from, .. } => was != is && is.as_ref().and_then(Value::as_str) == Some(from.as_ref()),
-                // Kubernetes takes 1 where the first count is absent: putting back more would raise it.
-                Form::Count if index == 0 && is.is_none() && record.held_replicas >= 1 => false,
+                // An absent count says nothing of what it stands for; putting back more would raise it.
+                Form::Count if index == 0 && is.is_none() => {
+                    records::standing(None) > Some(record.held_replicas)
+                        && records::is_down(&knob.form, was.as_ref(), old_record.held_replicas)
+                }
                 form => {
                     records::is_down(form, was.as_ref(), old_record.held_replicas)
                         && !records::is_down(form, is.as_ref(), record.held_replicas)
@@ -412,7 +415,7 @@ impl Case<'_> {
                 let mut edits = Edits::default();
                 for (index, held) in &raise.moves {
                     let was = old.knobs.get(*index).and_then(|reading| reading.value.clone());
-                    // A count that is absent now is 1, and what it was may be more: that would raise it.
+                    // A count that is absent now stands for less than what it was, maybe: that would raise it.
                     let more = match (was.as_ref().and_then(count), count(held)) {
                         (Some(was), Some(held)) => was > held,
                         _ => false,

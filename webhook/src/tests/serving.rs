@@ -139,6 +139,46 @@ fn sleeping_world(world: World, object: &Value) -> World {
 }
 
 #[tokio::test]
+async fn case_6_19_every_answer_is_a_whole_review() {
+    let (app, _) = app(sleeping_world(World::rewriting(), &sleeping("2")), |_| {});
+    let review = update(&sleeping("2"), &deployment(5));
+    let mut unreadable = review.clone();
+    unreadable["request"]["object"] = json!("no object");
+    for path in ["/mutate", "/validate"] {
+        for review in [&review, &unreadable] {
+            let (status, body) = post(&app, path, review.to_string()).await;
+            assert_eq!(status, StatusCode::OK);
+            let text = String::from_utf8(body).unwrap();
+            let answer: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(answer["apiVersion"], "admission.k8s.io/v1", "{text}");
+            assert_eq!(answer["kind"], "AdmissionReview", "{text}");
+            assert!(review["request"]["uid"].is_string());
+            assert_eq!(answer["response"]["uid"], review["request"]["uid"], "{text}");
+            assert!(answer["response"]["allowed"].is_boolean(), "{text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn case_6_20_the_patch_is_a_text_that_decodes_to_a_list_of_operations() {
+    use base64::Engine as _;
+
+    let (app, _) = app(sleeping_world(World::rewriting(), &sleeping("2")), |_| {});
+    let answer = mutate(&app, &update(&sleeping("2"), &deployment(5))).await;
+    assert_eq!(answer["patchType"], "JSONPatch");
+    let text = answer["patch"].as_str().unwrap();
+    let json = base64::engine::general_purpose::STANDARD.decode(text).unwrap();
+    let operations: Vec<Value> = serde_json::from_slice(&json).unwrap();
+    assert!(!operations.is_empty());
+    for operation in &operations {
+        assert!(
+            operation["op"].is_string() && operation["path"].is_string(),
+            "{operation}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn case_5_04_a_number_is_remembered_before_the_answer_and_never_on_dry_run() {
     let stored = Stored::new(sleeping("2"));
     let parents = Arc::clone(&stored);

@@ -268,6 +268,25 @@ fn case_2_23_a_namespace_of_cronjobs_sleeps_and_the_owners_suspend_survives() {
 }
 
 #[test]
+fn rule_s1_a_count_that_changed_and_changed_back_is_recorded_and_one_that_changed_is_not_overwritten() {
+    let mut world = World::default();
+    world.namespace("shop", "office");
+    let web = world.deployment("shop", "web", 3);
+    // Where a map is missing, the version is tested, too.
+    world.annotate(&web, "team", Some("shop"));
+    world.label(&web, "team", Some("shop"));
+    let schedules = schedules([office()]);
+    let decided = decide(&world.snapshot(&schedules), &Memory::default(), at(NIGHT)).actions;
+    world.edit(&web, |object| object["spec"]["replicas"] = json!(5));
+    assert_eq!(world.apply(&decided[0]), Err(Refused::Conflict));
+    assert_eq!(world.replicas(&web), Some(5));
+    world.edit(&web, |object| object["spec"]["replicas"] = json!(3));
+    assert_eq!(world.apply(&decided[0]), Ok(()));
+    assert_eq!(world.replicas(&web), Some(0));
+    assert_eq!(world.annotation(&web, ORIGINAL_REPLICAS), Some("3"));
+}
+
+#[test]
 fn case_6_09_a_stale_list_cannot_overwrite_the_record() {
     let (mut world, schedules) = shop();
     let object = world.deployment("shop", "web", 3);

@@ -398,14 +398,32 @@ async fn fleet_night(release: &Release) -> anyhow::Result<()> {
         "offhours.platform.io/awake-until-",
     ];
     plane.kubectl(&over)?.ok().await?;
+    half_sleeps(release).await?;
+    // its HPA is given back before it wakes
+    let half = ["annotate", "deployment", "half", "-n", "part"];
+    plane
+        .kubectl(&half)?
+        .args(&["offhours.platform.io/awake-until=1h"])
+        .ok()
+        .await?;
+    until_replicas(release, "part", "half", 2).await?;
+    plane
+        .kubectl(&half)?
+        .args(&["offhours.platform.io/awake-until-"])
+        .ok()
+        .await?;
+    half_sleeps(release).await?;
+    late_wake(release).await
+}
+
+async fn half_sleeps(release: &Release) -> anyhow::Result<()> {
     until_replicas(release, "part", "half", 1).await?;
     wait_for("the HPA to be capped", SOON, || async {
         let hpa = release.json(&["get", "hpa", "half", "-n", "part"]).await?;
         ensure!(hpa["spec"]["maxReplicas"] == 1, "{hpa}");
         Ok(())
     })
-    .await?;
-    late_wake(release).await
+    .await
 }
 
 async fn hpas_of_the_fleet(release: &Release, wanted: usize) -> anyhow::Result<()> {
@@ -526,6 +544,13 @@ async fn cron_jobs_and_single_namespaces_do_with_less_and_leave_no_trace() -> an
             "offhours-uninstall",
             "patch",
             "horizontalpodautoscalers",
+            "there are none",
+        ),
+        ("offhours", "patch", "horizontalpodautoscalers/status", "there are none"),
+        (
+            "offhours-uninstall",
+            "patch",
+            "horizontalpodautoscalers/status",
             "there are none",
         ),
         ("offhours", "patch", "rollouts", "there are none"),

@@ -53,6 +53,22 @@ async fn make() -> anyhow::Result<World> {
     })
 }
 
+#[tokio::test]
+async fn case_6_13_each_server_alone_speaks_tls_from_its_start() -> anyhow::Result<()> {
+    let world = world().await?;
+    for servers in ["scheduler", "webhook", "run"] {
+        let (product, port) = world.cluster.serve(&[servers])?;
+        product.wait_until_ready(port, "/readyz", SOON).await?;
+        let status = product.terminate(SOON).await?;
+        let log = product.log();
+        ensure!(
+            status.success() && !log.contains("panicked"),
+            "offhours {servers}: {status}\n{log}"
+        );
+    }
+    Ok(())
+}
+
 impl World {
     /// A namespace with a Deployment of 2 that follows this schedule.
     async fn namespace(&self, prefix: &str, follows: &str) -> anyhow::Result<String> {

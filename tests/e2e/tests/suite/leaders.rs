@@ -344,6 +344,7 @@ async fn while_the_api_server_is_away_nothing_is_lost_and_nobody_knocks_without_
         12
     });
     let fleet = Fleet::start(options("away"), COUNT, &json!({})).await?;
+    let start = fleet.plane.audit().await?.mark().await?;
     let proxy = Proxy::start(&fleet.plane, &Identity::user("product", &["system:masters"])).await?;
     let port = free_port()?;
     let product = launch_at(&fleet, proxy.kubeconfig(), port, 15)?;
@@ -375,5 +376,7 @@ async fn while_the_api_server_is_away_nothing_is_lost_and_nobody_knocks_without_
     product.wait_until_ready(port, "/readyz", SOON).await?;
     let status = product.terminate(SOON).await?;
     ensure!(status.success(), "the product ended with {status}");
+    let writes = all_within_their_lease(&fleet, start, &["product"]).await?;
+    ensure!(writes >= COUNT * 2, "only {writes} writes seen");
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! One control plane, one proxy, one product: nights with a fault in them.
 
+use std::collections::BTreeSet;
 use std::sync::{
     Arc,
     atomic::{AtomicU32, Ordering},
@@ -7,19 +8,25 @@ use std::sync::{
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use harness::{ControlPlane, Fault, Identity, Options, Product, Proxy, SOON, wait_for};
+use harness::{AuditQuery, ControlPlane, Fault, Identity, Options, Product, Proxy, SOON, wait_for};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use shared::api::definition;
+use shared::{
+    api::definition,
+    kinds::Kinds,
+    rules::rights::{Part, Place, Right, rights},
+};
 use tokio::task::JoinHandle;
 
-use super::worlds::{APPLICATION, DEPLOYMENT, Night, SETTINGS, Sort, Thing, World};
+use super::worlds::{APPLICATION, DEPLOYMENT, ENGINE, Night, SETTINGS, Sort, Thing, World};
 
 const OWN_NAMESPACE: &str = "offhours-system";
+/// Who the product is; its calls are held against what the roles grant.
+const WHO: &str = "product";
 /// The longest wait of the product's own is a minute's part; the rest is a busy machine.
 const LATER: Duration = Duration::from_secs(120);
 /// Written by controllers at each change.
@@ -137,7 +144,7 @@ impl Lane {
         plane.kubectl(&["create", "namespace", OWN_NAMESPACE])?.ok().await?;
         let settings = plane.folder().join("settings.yaml");
         std::fs::write(&settings, SETTINGS)?;
-        let who = Identity::user("product", &["system:masters"]);
+        let who = Identity::user(WHO, &["system:masters"]);
         let proxy = Proxy::start(&plane, &who).await?;
         let settings = settings.display().to_string();
         let product = launch(&plane, &proxy, &settings)?;
@@ -317,9 +324,41 @@ impl Lane {
         println!("faults: {}: {what}, {} s", self.world, self.started.elapsed().as_secs());
     }
 
+    /// Every call that was made, be it refused, is one that the roles grant, and so is every feature's.
+    async fn case_7_02_what_is_called_is_what_roles_grant(&self) -> anyhow::Result<()> {
+        let granted = rights(&Kinds::default());
+        let audit = self.plane.audit().await?;
+        let mut calls = audit.requests(&AuditQuery::new().user(WHO).with_dry_runs()).await?;
+        // A kind of the user's own gets its rights from the user's values.
+        calls.retain(|call| !call.resource.is_empty() && call.group != ENGINE.group);
+        ensure!(calls.len() > 20, "only {} calls are in the audit log", calls.len());
+        let mut missing = BTreeSet::new();
+        for call in &calls {
+            let mut resource = call.resource.clone();
+            if !call.subresource.is_empty() {
+                resource = format!("{resource}/{}", call.subresource);
+            }
+            let covers = |right: &&Right| {
+                right.parts.contains(&Part::Scheduler)
+                    && (right.group == call.group && right.resource == resource)
+                    && right.verbs.contains(&call.verb.as_str())
+                    && (right.place != Place::Own || call.namespace == OWN_NAMESPACE)
+            };
+            if !granted.iter().any(|right| covers(&right)) {
+                missing.insert(format!(
+                    "{} {resource}.{} in {:?}",
+                    call.verb, call.group, call.namespace
+                ));
+            }
+        }
+        ensure!(missing.is_empty(), "called, and granted by no role: {missing:#?}");
+        Ok(())
+    }
+
     /// A last good end.
     pub async fn end(self) -> anyhow::Result<()> {
         self.healers.iter().for_each(JoinHandle::abort);
+        self.case_7_02_what_is_called_is_what_roles_grant().await?;
         let status = self.product.terminate(SOON).await?;
         if !status.success() {
             bail!("the product ended with {status}");

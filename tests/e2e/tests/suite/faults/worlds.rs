@@ -280,6 +280,15 @@ pub fn autoscalers() -> World {
         spec: json!({"hpa": {"mode": mode}}),
         things: vec![app(DEPLOYMENT, "web", 4), autoscaler(night)],
     };
+    // One replica stays, and the autoscaler may want no more.
+    let mut kept = app(DEPLOYMENT, "web", 4);
+    kept.night = Night::Fields(vec![("/spec/replicas", json!(1))]);
+    let capped = Night::Fields(vec![("/spec/minReplicas", json!(1)), ("/spec/maxReplicas", json!(1))]);
+    let partial = Part {
+        name: "partial",
+        spec: json!({"hpa": {"mode": "Keep"}, "downReplicas": 1}),
+        things: vec![kept, autoscaler(capped)],
+    };
     let zero = Night::Fields(vec![("/spec/minReplicas", json!(0)), ("/spec/maxReplicas", json!(9))]);
     World {
         name: "autoscalers",
@@ -287,6 +296,7 @@ pub fn autoscalers() -> World {
         feature_gates: vec!["HPAScaleToZero=true".to_owned()],
         definitions: vec![application_definition(true)],
         parts: vec![
+            partial,
             part("min-zero", "MinZero", zero),
             part("delete-restore", "DeleteRestore", Night::Gone),
             Part {
