@@ -151,6 +151,13 @@ fn what_the_containers_ask_for_is_added_up_also_from_a_pruned_object() {
         assert_eq!(workload.requests.memory, 1_610_612_736 + 512_000_000);
         assert!((workload.requests.cores() - 1.25).abs() < 1e-9);
     }
+    // A request is judged without reading any of it.
+    let text = object.to_string();
+    let judged = serde::de::DeserializeSeed::deserialize(
+        kinds.keep_of_review().as_ref(),
+        &mut serde_json::Deserializer::from_str(&text),
+    );
+    assert_eq!(judged.unwrap()["spec"]["template"]["spec"], json!({}));
 }
 
 #[test]
