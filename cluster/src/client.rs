@@ -118,6 +118,7 @@ impl Clients {
         config.write_timeout = Some(limit);
         // Else the time that a connection waited for its next call counts against that call's answer.
         config.reset_reader_on_write = true;
+        crate::roots::trust(&mut config);
         let calls = client(&config)?;
         let silence = settings.watch_silence.max(limit);
         let watches = watching(&config, silence)?;

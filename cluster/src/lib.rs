@@ -12,6 +12,7 @@ pub mod gate;
 pub mod intern;
 pub mod item;
 pub mod reflector;
+pub mod roots;
 pub mod schedules;
 pub mod store;
 #[cfg(test)]

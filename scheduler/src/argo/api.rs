@@ -108,7 +108,7 @@ impl std::fmt::Debug for ArgoApi {
 }
 
 impl ArgoApi {
-    /// A client for these settings. `authority`: certificates (DER) to be trusted beside the system's.
+    /// A client for these settings. `authority`: certificates (DER) to be trusted beside the public ones.
     pub fn new(settings: &Settings, authority: Option<Vec<Vec<u8>>>) -> Result<Self, ArgoError> {
         let failed = |why: String| ArgoError::MakeClient {
             url: settings.url.clone(),
@@ -121,7 +121,8 @@ impl ArgoApi {
         let mut config = Config::new(url);
         config.default_retry = false;
         config.accept_invalid_certs = settings.insecure;
-        config.root_cert = authority;
+        config.root_cert = authority.map(cluster::roots::beside_public);
+        cluster::roots::trust(&mut config);
         config.connect_timeout = Some(CALL_TIMEOUT);
         config.read_timeout = Some(CALL_TIMEOUT);
         config.write_timeout = Some(CALL_TIMEOUT);
