@@ -19,7 +19,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clock::SystemClock;
 use commands::Outcome;
 use commands::by_hand::Wish;
-use flags::{OfOnePass, OfServers, Options};
+use flags::{OfServers, Options};
 use shared::settings::OneShotAction;
 
 /// Puts development clusters to sleep outside working hours and brings them back exactly as they were.
@@ -54,9 +54,9 @@ enum Command {
     /// Restore everything and take away what the product wrote
     Uninstall(commands::uninstall::Arguments),
     /// Put what follows a schedule to sleep now, once
-    Shutdown(Box<Options<OfOnePass>>),
+    Shutdown(Box<commands::one_shot::Arguments>),
     /// Restore what follows a schedule now, once
-    Startup(Box<Options<OfOnePass>>),
+    Startup(Box<commands::one_shot::Arguments>),
     /// Wake something for a while
     Wake(Box<commands::by_hand::UntilArguments>),
     /// Send something to sleep for a while
@@ -122,7 +122,7 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
     let Some(command) = cli.command else {
         // K8s-OffHours' container has no command, only an environment.
         if sources::environment_asks_for_one_pass() {
-            return one_shot::run(&Options::default(), None);
+            return one_shot::run(&Options::default(), None, None);
         }
         // Nothing is left to do if standard error is gone.
         let _ = write!(std::io::stderr(), "{}", command().render_help());
@@ -139,8 +139,8 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Migrate(arguments) => commands::migrate::run(&arguments, &SystemClock),
         Command::Check(arguments) => commands::check::run(&arguments, &SystemClock),
         Command::Uninstall(arguments) => commands::uninstall::run(&arguments),
-        Command::Shutdown(options) => one_shot::run(&options, Some(OneShotAction::Shutdown)),
-        Command::Startup(options) => one_shot::run(&options, Some(OneShotAction::Startup)),
+        Command::Shutdown(arguments) => one_shot::asked(&arguments, OneShotAction::Shutdown),
+        Command::Startup(arguments) => one_shot::asked(&arguments, OneShotAction::Startup),
         Command::Wake(arguments) => by_hand::until(&arguments, Wish::Wake, &SystemClock),
         Command::Sleep(arguments) => by_hand::until(&arguments, Wish::Sleep, &SystemClock),
         Command::Protect(arguments) => by_hand::protect(&arguments, true),

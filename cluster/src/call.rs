@@ -138,7 +138,7 @@ pub(crate) async fn open(client: &Client, request: Request<Body>) -> Result<Resp
 }
 
 /// An error below HTTP, with its causes: the outermost text alone says only "client error".
-pub(crate) fn connection(error: &kube::Error) -> CallError {
+pub fn connection(error: &kube::Error) -> CallError {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {

@@ -29,6 +29,9 @@ pub enum Scope {
     Cluster,
     /// These only: Roles suffice. Namespaces and `CustomResourceDefinition`s are tried and may be forbidden.
     Namespaces(Vec<String>),
+    /// One namespace of a cluster whose schedules are followed: what somebody sees who has rights in it alone. The namespace
+    /// itself is not followed, since it cannot be listed: whoever may read it puts it into [`View::namespaces`].
+    Namespace(String),
 }
 
 /// The reflectors of one View; they end when it is dropped.
@@ -85,7 +88,7 @@ impl Follower {
 
     fn start_with(client: Client, renew: Option<RenewClient>, kinds: Kinds, scope: Scope, pace: Pace) -> Self {
         let follower = Self {
-            view: Arc::new(View::new(kinds, scope == Scope::Cluster)),
+            view: Arc::new(View::new(kinds, !matches!(scope, Scope::Namespaces(_)))),
             client,
             renew,
             scope,
@@ -117,14 +120,16 @@ impl Follower {
             metadata_only: true,
             labels: None,
         };
-        view.add_source(Arc::clone(view.namespaces()) as _);
-        follower.reflect(
-            namespaces,
-            Arc::clone(view.kinds().keep()),
-            Arc::new(|object: &Value| Namespace::read(object).ok_or_else(|| "metadata is missing".to_owned())),
-            Arc::clone(view.namespaces()),
-            Gate::Open,
-        );
+        if !matches!(follower.scope, Scope::Namespace(_)) {
+            view.add_source(Arc::clone(view.namespaces()) as _);
+            follower.reflect(
+                namespaces,
+                Arc::clone(view.kinds().keep()),
+                Arc::new(|object: &Value| Namespace::read(object).ok_or_else(|| "metadata is missing".to_owned())),
+                Arc::clone(view.namespaces()),
+                Gate::Open,
+            );
+        }
         if let Some(schedules) = view.schedules() {
             let resource = Resource {
                 group: shared::api::GROUP.to_owned(),
@@ -224,6 +229,7 @@ impl Follower {
         let places = match &self.scope {
             Scope::Cluster => vec![None],
             Scope::Namespaces(names) => names.iter().cloned().map(Some).collect(),
+            Scope::Namespace(name) => vec![Some(name.clone())],
         };
         for namespace in places {
             let resource = Resource {

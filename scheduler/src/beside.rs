@@ -100,6 +100,8 @@ pub struct Beside {
     /// Applications come by Argo CD's HTTP API instead; whoever asks that says how far they can be relied on.
     by_api: bool,
     flux: Vec<Arc<Store<FluxObject>>>,
+    /// All of this is out of sight, and nobody relies on it.
+    left_out: bool,
 }
 
 /// What is followed beside workloads and HPAs.
@@ -111,11 +113,19 @@ pub enum Following {
     ArgoByApi,
     /// With rights in single namespaces only: nothing but our own ConfigMaps.
     OwnNamespace,
+    /// Nothing: whoever only looks, and may see one namespace, does as if there were none of it, and says so.
+    Nothing,
 }
 
 impl Beside {
     /// Starts to follow. Must be called within a tokio runtime.
     pub fn follow(follower: &Follower, own_namespace: &str, following: Following) -> Self {
+        if following == Following::Nothing {
+            return Self {
+                left_out: true,
+                ..Self::default()
+            };
+        }
         let mut places = vec![own_namespace];
         if own_namespace != FOREIGN_NAMESPACE && following != Following::OwnNamespace {
             places.push(FOREIGN_NAMESPACE);
@@ -142,6 +152,7 @@ impl Beside {
             applications,
             by_api,
             flux: flux.collect(),
+            left_out: false,
         }
     }
 
@@ -228,6 +239,9 @@ impl Beside {
             .collect();
         for object in gone {
             self.take(view, &object, snapshot, dirty);
+        }
+        if self.left_out {
+            return;
         }
         let beside = &mut snapshot.beside;
         // Where K8s-OffHours kept its backups we may have no rights.

@@ -1,6 +1,7 @@
 //! `offhours wake`, `sleep`, `protect` and `unprotect`: what a person asks for by annotations, written by one command.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -135,6 +136,7 @@ pub fn until(arguments: &UntilArguments, wish: Wish, clock: &dyn Clock) -> anyho
 async fn until_async(arguments: &UntilArguments, wish: Wish, clock: &dyn Clock) -> Result<Outcome, Refused> {
     let now = clock.now();
     let end = end(arguments, wish, now)?;
+    Target::split(&arguments.target)?;
     let limit = annotations::parse_duration(&arguments.timeout)
         .and_then(|limit| Duration::try_from(limit).ok())
         .ok_or_else(|| Refused::Usage(format!("--timeout {:?} is no duration such as 5m", arguments.timeout)))?;
@@ -198,6 +200,7 @@ pub fn protect(arguments: &ProtectArguments, protect: bool) -> anyhow::Result<Ou
 }
 
 async fn protect_async(arguments: &ProtectArguments, protect: bool) -> Result<Outcome, Refused> {
+    Target::split(&arguments.target)?;
     let tool = Tool::start(&arguments.tool).await?;
     let target = Target::parse(&arguments.target, &tool.settings.kinds, &tool.namespace)?;
     let mut keys = Map::new();
@@ -336,6 +339,7 @@ fn tell(tool: &Tool, done: &Done) -> anyhow::Result<Outcome> {
 /// Waits until what was asked for has happened.
 async fn wait(tool: &Tool, target: &Target, wish: Wish, limit: Duration) -> Result<(), Refused> {
     let end = tokio::time::Instant::now() + limit;
+    let mut told = usize::MAX;
     loop {
         let all = match target {
             Target::Namespace(namespace) => workloads(tool, namespace).await?,
@@ -364,6 +368,11 @@ async fn wait(tool: &Tool, target: &Target, wish: Wish, limit: Duration) -> Resu
         }
         if waiting.is_empty() {
             return Ok(());
+        }
+        if waiting.len() != told {
+            told = waiting.len();
+            // Nothing is left to do if standard error is gone.
+            let _ = writeln!(std::io::stderr(), "Waiting for {told} of {} ...", all.len());
         }
         if tokio::time::Instant::now() >= end {
             return Err(Refused::Failed(anyhow::anyhow!(

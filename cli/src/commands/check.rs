@@ -98,7 +98,7 @@ async fn check(arguments: &Arguments, clock: &dyn Clock) -> Result<Outcome, Refu
         .clone()
         .unwrap_or_else(|| format!("system:serviceaccount:{own_namespace}:offhours"));
     rights(&tool, &account, &own_namespace, &mut found).await;
-    let mut look = Look::at(&tool).await?;
+    let mut look = Look::as_far_as_one_may(&tool).await?;
     look.decide(clock.now());
     for blind in look.blind_spots() {
         found.warning("read", format!("cannot read {blind}"));

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 use shared::annotations::{self, ASLEEP_UNTIL, AWAKE_UNTIL, PREFIX};
 use shared::clock::Clock;
+use shared::kinds::Kind;
 use shared::record::Record;
 use shared::schedule::State;
 use shared::verdict::{Note, verdict};
@@ -59,6 +60,9 @@ struct Explanation {
     next: Option<String>,
     notes: Vec<String>,
     managers: Vec<Manager>,
+    /// What could not be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreadable: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -88,6 +92,7 @@ pub fn run(arguments: &Arguments, clock: &dyn Clock) -> anyhow::Result<Outcome> 
 }
 
 async fn explain(arguments: &Arguments, clock: &dyn Clock) -> Result<Outcome, Refused> {
+    Target::split(&arguments.target)?;
     let tool = Tool::start(&arguments.tool).await?;
     let target = Target::parse(&arguments.target, &tool.settings.kinds, &tool.namespace)?;
     let Target::Workload { kind, name, namespace } = &target else {
@@ -96,7 +101,7 @@ async fn explain(arguments: &Arguments, clock: &dyn Clock) -> Result<Outcome, Re
             target.told()
         )));
     };
-    let mut look = Look::at(&tool).await?;
+    let mut look = Look::as_far_as_one_may(&tool).await?;
     let now = clock.now();
     look.decide(now);
     let object = ObjectRef {
@@ -182,7 +187,8 @@ fn explanation(look: &Look, workload: &Workload, object: &ObjectRef, raw: &Value
         },
         next,
         notes,
-        managers: managers(raw),
+        managers: managers(raw, &workload.kind),
+        unreadable: look.blind_spots(),
     }
 }
 
@@ -207,15 +213,18 @@ fn unknown_keys(workload: &Workload) -> Vec<String> {
         .collect()
 }
 
-/// Who owns the replicas and our keys, from managedFields.
-fn managers(raw: &Value) -> Vec<Manager> {
+/// Who owns the knobs and our keys, from managedFields.
+fn managers(raw: &Value, kind: &Kind) -> Vec<Manager> {
     let entries = raw.pointer("/metadata/managedFields").and_then(Value::as_array);
     let mut found = Vec::new();
     for entry in entries.into_iter().flatten() {
         let Some(fields) = entry.get("fieldsV1") else { continue };
         let mut owned = Vec::new();
-        if fields.pointer("/f:spec/f:replicas").is_some() {
-            owned.push("spec.replicas".to_owned());
+        for knob in kind.knobs.iter() {
+            if fields.pointer(&knob.pointer.replace('/', "/f:")).is_some() {
+                let path = knob.pointer.trim_start_matches('/').replace('/', ".");
+                owned.push(path.replace("~1", "/").replace("~0", "~"));
+            }
         }
         for part in ["f:annotations", "f:labels"] {
             let keys = fields
@@ -301,4 +310,34 @@ fn text(found: &Explanation) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use shared::kinds::Kinds;
+
+    use super::*;
+
+    #[test]
+    fn whoever_owns_a_knob_or_a_key_of_ours_is_named_whatever_the_kind() {
+        let raw = json!({"metadata": {"managedFields": [
+            {"manager": "kubectl", "time": "2026-11-30T20:00:00Z", "fieldsV1": {
+                "f:metadata": {"f:annotations": {"f:offhours.platform.io/reason": {}, "f:team": {}}},
+                "f:spec": {"f:suspend": {}, "f:replicas": {}}}},
+            {"manager": "keda", "fieldsV1": {"f:metadata": {"f:annotations": {"f:autoscaling.keda.sh/paused-replicas": {}}}}},
+        ]}});
+        let kinds = Kinds::default();
+        let told = |group: &str, kind: &str| -> Vec<String> {
+            let all = managers(&raw, kinds.by_kind(group, kind).unwrap());
+            all.into_iter()
+                .map(|one| format!("{} {}", one.name, one.field))
+                .collect()
+        };
+        let reason = "kubectl offhours.platform.io/reason";
+        assert_eq!(told("batch", "CronJob"), ["kubectl spec.suspend", reason]);
+        assert_eq!(told("apps", "Deployment"), ["kubectl spec.replicas", reason]);
+        let paused = "keda metadata.annotations.autoscaling.keda.sh/paused-replicas";
+        assert_eq!(told("keda.sh", "ScaledObject"), [reason, paused]);
+    }
 }

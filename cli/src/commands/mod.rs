@@ -53,6 +53,9 @@ impl From<Outcome> for ExitCode {
 /// # Errors
 /// If standard error is gone.
 pub fn tell_blind_spots(look: &look::Look) -> anyhow::Result<()> {
+    if let Some(limits) = look.limits() {
+        writeln!(std::io::stderr(), "note: {limits}").context("failed to write to standard error")?;
+    }
     for blind in look.blind_spots() {
         writeln!(std::io::stderr(), "warning: cannot read {blind}").context("failed to write to standard error")?;
     }
@@ -67,10 +70,29 @@ pub fn finish(result: anyhow::Result<Outcome>) -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // Nothing is left to do if standard error is gone.
-            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            let _ = writeln!(std::io::stderr(), "error: {}", told(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// An error with its causes, each once: those that say themselves what lies below them are not followed by it again.
+fn told(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    let root = error.root_cause().to_string();
+    if text.contains(&root) {
+        return text;
+    }
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+        if text.contains(&root) {
+            break;
+        }
+    }
+    text
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -78,4 +100,24 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .chain()
         .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
         .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::told;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let error = anyhow::Error::new(refused())
+            .context("client error")
+            .context("failed to list");
+        assert_eq!(told(&error), "failed to list: client error: connection refused");
+        let whole = Err::<(), _>(refused())
+            .context("failed to read: connection refused; try another")
+            .unwrap_err();
+        assert_eq!(told(&whole), "failed to read: connection refused; try another");
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Args;
 use cluster::events::{EventSettings, Events};
 use cluster::follow::{Follower, Scope};
 use cluster::reflector::Pace;
@@ -16,6 +17,7 @@ use scheduler::decide::snapshot::{Forced, Snapshot};
 use scheduler::lease::{Leadership, new_identity};
 use scheduler::observe::Observer;
 use scheduler::pass::{Summary, check_schedule, pass};
+use serde::Serialize;
 use shared::clock::Clock;
 use shared::schedule::State;
 use shared::settings::{OneShot, OneShotAction, Purpose, Settings};
@@ -23,8 +25,8 @@ use shared::workload::ObjectRef;
 
 use super::Outcome;
 use super::beside;
-use super::plan::planned;
-use super::tool::{self, Refused};
+use super::plan::{Planned, planned};
+use super::tool::{self, Output, Refused};
 use crate::clock::SystemClock;
 use crate::flags::{OfOnePass, Options};
 use crate::{logs, sources};
@@ -34,11 +36,137 @@ const LIMIT: Duration = Duration::from_secs(30 * 60);
 /// The longest that the first listing may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Runs one pass. `action`: what the command says; `None`: what `ACTION` says.
+/// Arguments of `offhours shutdown` and `offhours startup`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Write an answer to standard output in this form, besides the log
+    #[arg(short, long, value_enum)]
+    output: Option<Output>,
+
+    #[command(flatten)]
+    options: Options<OfOnePass>,
+}
+
+/// The documented form of `-o json`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    action: &'static str,
+    schedule: String,
+    dry_run: bool,
+    /// What was written.
+    done: Vec<Written>,
+    /// A dry run: what would be written.
+    writes: Vec<Planned>,
+    skipped: Vec<Left>,
+    failed: Vec<Left>,
+    /// Why Applications could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unreadable: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Written {
+    kind: String,
+    namespace: String,
+    name: String,
+    purpose: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Left {
+    kind: String,
+    namespace: String,
+    name: String,
+    reason: &'static str,
+    message: String,
+}
+
+impl Left {
+    fn of((object, reason, message): &(ObjectRef, &'static str, String)) -> Self {
+        Self {
+            kind: object.kind.to_string(),
+            namespace: object.namespace.to_string(),
+            name: object.name.to_string(),
+            reason: *reason,
+            message: message.clone(),
+        }
+    }
+}
+
+impl Answer {
+    fn of(one_shot: &OneShot) -> Self {
+        Self {
+            action: one_shot.action.as_str(),
+            schedule: one_shot.schedule.name.clone(),
+            dry_run: false,
+            done: Vec::new(),
+            writes: Vec::new(),
+            skipped: Vec::new(),
+            failed: Vec::new(),
+            unreadable: None,
+        }
+    }
+
+    fn of_pass(one_shot: &OneShot, summary: &Summary, unseen: Option<&str>) -> Self {
+        let written = |(object, why): &(ObjectRef, Why)| Written {
+            kind: object.kind.to_string(),
+            namespace: object.namespace.to_string(),
+            name: object.name.to_string(),
+            purpose: why.label(),
+        };
+        Self {
+            done: summary.done.iter().map(written).collect(),
+            skipped: summary.skipped.iter().map(Left::of).collect(),
+            failed: summary.failed.iter().map(Left::of).collect(),
+            unreadable: unseen.map(ToString::to_string),
+            ..Self::of(one_shot)
+        }
+    }
+
+    fn table(&self) -> String {
+        let place = |kind: &str, namespace: &str, name: &str| {
+            vec![namespace.to_owned(), format!("{}/{name}", kind.to_ascii_lowercase())]
+        };
+        let mut rows = Vec::new();
+        let mut add = |mut row: Vec<String>, result: &str, why: &str| {
+            row.extend([result.to_owned(), why.to_owned()]);
+            rows.push(row);
+        };
+        for one in &self.done {
+            add(place(&one.kind, &one.namespace, &one.name), "done", one.purpose);
+        }
+        for (all, result) in [(&self.skipped, "skipped"), (&self.failed, "failed")] {
+            for one in all {
+                let why = format!("{} ({})", one.message, one.reason);
+                add(place(&one.kind, &one.namespace, &one.name), result, &why);
+            }
+        }
+        let mut text = tool::table(&["NAMESPACE", "OBJECT", "RESULT", "WHY"], &rows);
+        for write in &self.writes {
+            text.extend(["would ", &write.line(), "\n"]);
+        }
+        text
+    }
+}
+
+/// Runs one pass because a command says so.
 ///
 /// # Errors
 /// If the cluster cannot be reached or the pass must not be made.
-pub fn run(options: &Options<OfOnePass>, action: Option<OneShotAction>) -> anyhow::Result<Outcome> {
+pub fn asked(arguments: &Arguments, action: OneShotAction) -> anyhow::Result<Outcome> {
+    run(&arguments.options, Some(action), arguments.output)
+}
+
+/// Runs one pass. `action`: what the command says; `None`: what `ACTION` says. `output`: how an answer is written, if one is.
+///
+/// # Errors
+/// If the cluster cannot be reached or the pass must not be made.
+pub fn run(
+    options: &Options<OfOnePass>,
+    action: Option<OneShotAction>,
+    output: Option<Output>,
+) -> anyhow::Result<Outcome> {
     let settings = match sources::settings(Purpose::OneShot(action), options) {
         Ok(settings) => settings,
         Err(wrong) => {
@@ -55,7 +183,7 @@ pub fn run(options: &Options<OfOnePass>, action: Option<OneShotAction>) -> anyho
         anyhow::bail!("there is no action");
     };
     let from_environment = one_shot.from_environment;
-    let result = tool::block_on(one_pass(&settings, &one_shot), |outcome| outcome);
+    let result = tool::block_on(one_pass(&settings, &one_shot, output), |outcome| outcome);
     match result {
         // K8s-OffHours' users know 0 and 1.
         Ok(Outcome::Partly) if from_environment => Ok(Outcome::Failed),
@@ -68,7 +196,7 @@ pub fn run(options: &Options<OfOnePass>, action: Option<OneShotAction>) -> anyho
     }
 }
 
-async fn one_pass(settings: &Settings, one_shot: &OneShot) -> Result<Outcome, Refused> {
+async fn one_pass(settings: &Settings, one_shot: &OneShot, output: Option<Output>) -> Result<Outcome, Refused> {
     let own_namespace = sources::own_namespace(settings)?;
     let clients = tool::connect(settings).await?;
     let scope = if settings.cluster.namespaces.is_empty() {
@@ -124,7 +252,7 @@ async fn one_pass(settings: &Settings, one_shot: &OneShot) -> Result<Outcome, Re
     let mut observer = Observer::new(Arc::clone(&view), source, snapshot).with(company);
     if settings.dry_run {
         let _ = observer.refresh();
-        return Ok(dry_run(&observer, one_shot));
+        return Ok(dry_run(&observer, one_shot, output)?);
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let (events, event_task) = Events::start(
@@ -153,34 +281,52 @@ async fn one_pass(settings: &Settings, one_shot: &OneShot) -> Result<Outcome, Re
     let unseen = feed
         .as_ref()
         .and_then(|_| observer.snapshot().beside.argo_sight.as_ref().err());
-    Ok(tell(&summary, one_shot, unseen.map(AsRef::as_ref)))
+    let unseen = unseen.map(AsRef::as_ref);
+    let outcome = tell(&summary, one_shot, unseen);
+    if let Some(output) = output {
+        let answer = Answer::of_pass(one_shot, &summary, unseen);
+        tool::answer(output, &answer, || answer.table())?;
+    }
+    Ok(outcome)
 }
 
 /// The plan that a real run would carry out, from the same decision.
-fn dry_run(observer: &Observer, one_shot: &OneShot) -> Outcome {
+fn dry_run(observer: &Observer, one_shot: &OneShot, output: Option<Output>) -> anyhow::Result<Outcome> {
     let decision = decide(observer.snapshot(), &Memory::default(), SystemClock.now());
     let now = decision.actions.iter().map(|action| (action, false));
     let later = decision.waiting.iter().map(|action| (action, true));
-    let mut writes = 0_usize;
+    let mut writes = Vec::new();
     for (action, waits) in now.chain(later) {
-        writes += 1;
         let write = planned(action, waits);
         tracing::info!(target: logs::PLAN, "would {}", write.line());
         for line in write.lines() {
             tracing::info!(target: logs::PLAN, "    {line}");
         }
+        writes.push(write);
     }
     for (object, skip) in &decision.skips {
         tracing::info!(target: logs::PLAN, "would skip {object}: {} ({})", skip.message, skip.reason);
     }
     tracing::info!(
         target: logs::PLAN,
-        "{} of schedule {}: {writes} to write, {} skipped; nothing was changed",
+        "{} of schedule {}: {} to write, {} skipped; nothing was changed",
         one_shot.action.as_str(),
         one_shot.schedule.name,
+        writes.len(),
         decision.skips.len()
     );
-    Outcome::Done
+    if let Some(output) = output {
+        let skips = decision.skips.into_iter();
+        let skipped = skips.map(|(object, skip)| Left::of(&(object, skip.reason, skip.message)));
+        let answer = Answer {
+            dry_run: true,
+            writes,
+            skipped: skipped.collect(),
+            ..Answer::of(one_shot)
+        };
+        tool::answer(output, &answer, || answer.table())?;
+    }
+    Ok(Outcome::Done)
 }
 
 /// `unseen`: why the Applications could not be read. Whatever else was done, none of them was paused or resumed.

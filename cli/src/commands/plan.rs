@@ -38,6 +38,9 @@ struct Plan {
     at: String,
     writes: Vec<Planned>,
     skipped: Vec<Skipped>,
+    /// What could not be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreadable: Vec<String>,
 }
 
 /// One write.
@@ -83,20 +86,24 @@ async fn plan(arguments: &Arguments, clock: &dyn Clock) -> Result<Outcome, Refus
         Some(text) => instant(text)?,
     };
     let tool = Tool::start(&arguments.tool).await?;
-    let mut look = Look::at(&tool).await?;
+    let mut look = Look::as_far_as_one_may(&tool).await?;
     look.decide(at);
+    if let Some(name) = &arguments.schedule {
+        known(&look, name)?;
+    }
     let decision = look.decision(at);
     let wanted = |schedule: Option<&str>| arguments.schedule.as_deref().is_none_or(|name| schedule == Some(name));
     let now = decision.actions.iter().map(|action| (action, false));
     let later = decision.waiting.iter().map(|action| (action, true));
     let writes = now
         .chain(later)
-        .filter(|(action, _)| wanted(action.schedule.as_deref()))
+        .filter(|(action, _)| wanted(action.schedule.as_deref()) && look.shows(&action.target.object))
         .map(|(action, waits)| planned(action, waits))
         .collect();
     let skipped = decision
         .skips
         .into_iter()
+        .filter(|(object, _)| look.shows(object))
         .filter(|(object, _)| {
             let assessment = look.assessment(object);
             wanted(
@@ -117,10 +124,35 @@ async fn plan(arguments: &Arguments, clock: &dyn Clock) -> Result<Outcome, Refus
         at: at.to_string(),
         writes,
         skipped,
+        unreadable: look.blind_spots(),
     };
     super::tell_blind_spots(&look)?;
     tool::answer(tool.output, &plan, || table(&plan))?;
     Ok(Outcome::Done)
+}
+
+/// Sees that a schedule is there: a plan of none would look like one without work.
+fn known(look: &Look, name: &str) -> Result<(), Refused> {
+    let schedules = look.snapshot().schedules();
+    // Schedules in place bear names that nobody gave them.
+    let in_place = || {
+        let mut claims = look.assessments().filter_map(|(_, found)| found.schedule.as_ref());
+        claims.any(|schedule| *schedule.name == *name)
+    };
+    if schedules.get(name).is_some() || in_place() {
+        return Ok(());
+    }
+    if let Some(why) = schedules.unavailability() {
+        return Err(Refused::Failed(anyhow::anyhow!(
+            "nobody can say whether there is a schedule {name:?}: {why}"
+        )));
+    }
+    let names: Vec<&str> = schedules.iter().map(|schedule| &*schedule.name).collect();
+    Err(Refused::Usage(if names.is_empty() {
+        format!("there is no schedule {name:?}, nor any other; create an OffHoursSchedule first")
+    } else {
+        format!("there is no schedule {name:?}; there are {}", names.join(", "))
+    }))
 }
 
 /// Reads an instant.

@@ -51,6 +51,9 @@ struct Simulation {
     to: String,
     schedules: Vec<Simulated>,
     total: Saved,
+    /// What could not be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreadable: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -117,10 +120,13 @@ async fn simulate(arguments: &Arguments, clock: &dyn Clock) -> Result<Outcome, R
         return Err(Refused::Usage(format!("--to {to} is not after --from {from}")));
     }
     let tool = Tool::start(&arguments.tool).await?;
-    let mut look = Look::at(&tool).await?;
+    let mut look = Look::as_far_as_one_may(&tool).await?;
     look.decide(now);
     let mut by_schedule: BTreeMap<Arc<str>, (u32, Saved)> = BTreeMap::new();
-    for (_, workload) in look.snapshot().workloads() {
+    for (object, workload) in look.snapshot().workloads() {
+        if !look.shows(object) {
+            continue;
+        }
         let Some((name, saved)) = saved(&look, workload, from, to) else {
             continue;
         };
@@ -155,6 +161,7 @@ async fn simulate(arguments: &Arguments, clock: &dyn Clock) -> Result<Outcome, R
         to: to.to_string(),
         schedules,
         total: total.rounded(),
+        unreadable: look.blind_spots(),
     };
     super::tell_blind_spots(&look)?;
     tool::answer(tool.output, &simulation, || table(&simulation))?;

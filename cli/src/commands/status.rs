@@ -25,7 +25,13 @@ pub struct Arguments {
 #[serde(rename_all = "camelCase")]
 struct Status {
     at: String,
+    /// The one namespace that this is about; absent: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
     schedules: Vec<ScheduleStatus>,
+    /// Why nobody can say which schedules there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schedules_unknown: Option<String>,
     /// What sleeps.
     asleep: Vec<Sleeper>,
     /// What is not where it should be.
@@ -53,6 +59,9 @@ struct ScheduleStatus {
     failing: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
+    /// What the running product reports: the condition `Degraded` of the resource.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    degraded: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -86,11 +95,13 @@ pub fn run(arguments: &Arguments, clock: &dyn Clock) -> anyhow::Result<Outcome> 
 
 async fn status(arguments: &Arguments, clock: &dyn Clock) -> Result<Outcome, Refused> {
     let tool = Tool::start(&arguments.tool).await?;
-    let mut look = Look::at(&tool).await?;
+    let mut look = Look::as_far_as_one_may(&tool).await?;
     let now = clock.now();
     look.decide(now);
     let status = Status {
         at: now.to_string(),
+        namespace: look.only().map(str::to_owned),
+        schedules_unknown: look.snapshot().schedules().unavailability().map(ToString::to_string),
         schedules: look
             .snapshot()
             .schedules()
@@ -139,7 +150,22 @@ fn of_schedule(look: &Look, schedule: &Schedule, now: Timestamp) -> ScheduleStat
         protected: count(Class::Protected),
         failing: count(Class::Failing),
         problem: present.err().map(|why| why.to_string()),
+        degraded: degraded(look, schedule),
     }
+}
+
+/// What the product that runs says of it: failed writes, for one, are nothing that a look could see.
+fn degraded(look: &Look, schedule: &Schedule) -> Option<String> {
+    if schedule.origin != Origin::Resource {
+        return None;
+    }
+    let item = look.compiled().resources.get(&schedule.name)?;
+    let status = item.object.as_ref().ok()?.status.as_ref()?;
+    let condition = status
+        .conditions
+        .iter()
+        .find(|condition| condition.type_ == "Degraded" && condition.status == "True")?;
+    Some(format!("{} ({})", condition.message, condition.reason))
 }
 
 /// An instant in the schedule's zone.
@@ -181,7 +207,12 @@ fn troubles(look: &Look) -> Vec<Trouble> {
 
 fn table(status: &Status) -> String {
     let mut text = String::new();
-    if status.schedules.is_empty() {
+    if let Some(namespace) = &status.namespace {
+        let _ = writeln!(text, "In namespace {namespace}:");
+    }
+    if let (true, Some(why)) = (status.schedules.is_empty(), &status.schedules_unknown) {
+        let _ = writeln!(text, "Nobody can say which schedules there are: {why}");
+    } else if status.schedules.is_empty() {
         text.push_str("There are no schedules. Create an OffHoursSchedule, or write one into the settings file.\n");
     } else {
         let rows: Vec<Vec<String>> = status
@@ -211,6 +242,9 @@ fn table(status: &Status) -> String {
     for schedule in &status.schedules {
         if let Some(problem) = &schedule.problem {
             let _ = writeln!(text, "schedule {}: {problem}", schedule.name);
+        }
+        if let Some(degraded) = &schedule.degraded {
+            let _ = writeln!(text, "schedule {}, as the scheduler reports: {degraded}", schedule.name);
         }
     }
     if !status.asleep.is_empty() {

@@ -3,9 +3,11 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use cluster::call::CallError;
 use cluster::client::{ClientSettings, Clients};
 use http::header::CONTENT_TYPE;
 use http::{Method, Request};
@@ -21,7 +23,7 @@ use crate::sources::{self, WrongSettings};
 /// What a person says beside the target, as with kubectl.
 #[derive(Debug, Args)]
 pub struct ToolArguments {
-    /// Namespace of the target [default: that of the kubeconfig's context]
+    /// Namespace of the target, and the only one that is shown where there is none [default: that of the kubeconfig's context]
     #[arg(short, long, value_name = "NAME")]
     pub namespace: Option<String>,
 
@@ -102,6 +104,8 @@ pub struct Tool {
     pub clients: Clients,
     /// The namespace that is meant where none is written.
     pub namespace: String,
+    /// The namespace that was written with `-n`.
+    pub only: Option<String>,
     /// How the answer is written.
     pub output: Output,
 }
@@ -122,14 +126,39 @@ pub async fn connect(settings: &Settings) -> anyhow::Result<Clients> {
     Ok(Clients::connect(&wanted).await?)
 }
 
+/// How long an API server may take to say that it is there.
+const REACH: Duration = Duration::from_secs(10);
+
+/// Sees that the API server answers, before many requests wait for it one by one.
+///
+/// # Errors
+/// If it does not, or takes the credentials for none.
+pub async fn reach(clients: &Clients) -> anyhow::Result<()> {
+    let url = &clients.config().cluster_url;
+    let request = Request::get("/version")
+        .body(Body::empty())
+        .context("failed to make a request")?;
+    match cluster::call::call(&clients.calls, request, REACH).await {
+        Err(CallError::Refused { code: 401, message, .. }) => Err(anyhow::anyhow!(
+            "the API server at {url} does not take these credentials ({message}); log in again, or choose another --context"
+        )),
+        // Whoever may not see the version may see other things.
+        Ok(_) | Err(CallError::Refused { .. }) => Ok(()),
+        Err(error) => Err(anyhow::anyhow!(
+            "failed to reach the API server at {url}: {error}; is the cluster up, and is this its kubeconfig and --context?"
+        )),
+    }
+}
+
 impl Tool {
-    /// Reads settings and makes clients.
+    /// Reads settings, makes clients, and sees that the cluster answers.
     ///
     /// # Errors
     /// If settings are wrong or there is no cluster.
     pub async fn start(arguments: &ToolArguments) -> Result<Self, Refused> {
         let settings = sources::settings(Purpose::Tool, &arguments.options)?;
         let clients = connect(&settings).await?;
+        reach(&clients).await?;
         let namespace = arguments
             .namespace
             .clone()
@@ -138,6 +167,7 @@ impl Tool {
             settings,
             clients,
             namespace,
+            only: arguments.namespace.clone(),
             output: arguments.output,
         })
     }
@@ -146,25 +176,19 @@ impl Tool {
     ///
     /// # Errors
     /// What the API server, or the way to it, said.
-    pub async fn send(
-        &self,
-        method: Method,
-        url: &str,
-        kind: &str,
-        body: Vec<u8>,
-    ) -> Result<Value, cluster::call::CallError> {
+    pub async fn send(&self, method: Method, url: &str, kind: &str, body: Vec<u8>) -> Result<Value, CallError> {
         let request = Request::builder()
             .method(method)
             .uri(url)
             .header(CONTENT_TYPE, kind)
             .body(Body::from(body))
-            .map_err(|error| cluster::call::CallError::Connection(Arc::from(error.to_string())))?;
+            .map_err(|error| CallError::Connection(Arc::from(error.to_string())))?;
         let answer = self
             .clients
             .calls
             .send(request)
             .await
-            .map_err(|error| cluster::call::CallError::Connection(Arc::from(error.to_string())))?;
+            .map_err(|error| cluster::call::connection(&error))?;
         let status = answer.status();
         for warning in answer.headers().get_all("warning") {
             if let Some(text) = warning.to_str().ok().and_then(warning_text) {
@@ -175,12 +199,11 @@ impl Tool {
             .into_body()
             .collect_bytes()
             .await
-            .map_err(|error| cluster::call::CallError::Connection(Arc::from(error.to_string())))?;
+            .map_err(|error| cluster::call::connection(&error))?;
         if !status.is_success() {
             return Err(cluster::call::refusal(Some(status.as_u16()), None, &bytes));
         }
-        serde_json::from_slice(&bytes)
-            .map_err(|error| cluster::call::CallError::Unreadable(Arc::from(error.to_string())))
+        serde_json::from_slice(&bytes).map_err(|error| CallError::Unreadable(Arc::from(error.to_string())))
     }
 }
 
@@ -208,16 +231,20 @@ pub enum Target {
 }
 
 impl Target {
+    /// Splits `KIND/NAME`. `Err`: what is wrong and what is allowed, for which no cluster is needed.
+    pub fn split(text: &str) -> Result<(&str, &str), Refused> {
+        let parts = text.split_once('/');
+        let whole = parts.filter(|(kind, name)| !kind.is_empty() && !name.is_empty() && !name.contains('/'));
+        whole.ok_or_else(|| {
+            Refused::Usage(format!(
+                "{text:?} is no target; write KIND/NAME, such as deployment/checkout or namespace/shop"
+            ))
+        })
+    }
+
     /// Reads `KIND/NAME`. `Err`: what is wrong and what is allowed.
     pub fn parse(text: &str, kinds: &Kinds, namespace: &str) -> Result<Self, Refused> {
-        let Some((kind, name)) = text
-            .split_once('/')
-            .filter(|(kind, name)| !kind.is_empty() && !name.is_empty())
-        else {
-            return Err(Refused::Usage(format!(
-                "{text:?} is no target; write KIND/NAME, such as deployment/checkout or namespace/shop"
-            )));
-        };
+        let (kind, name) = Self::split(text)?;
         if ["namespace", "namespaces", "ns"]
             .iter()
             .any(|word| word.eq_ignore_ascii_case(kind))

@@ -124,6 +124,45 @@ impl AuditedRequest {
     }
 }
 
+/// Its file in the control plane's folder.
+pub(crate) const AUDIT_LOG: &str = "audit.log";
+
+/// The group of identities that stand in for the product's account: what roles forbid them is a fault of the roles.
+pub const PRODUCT_GROUP: &str = "offhours-product";
+
+/// The product's own accounts.
+const PRODUCT_ACCOUNTS: &str = "system:serviceaccount:offhours-system:offhours";
+
+/// Requests of the product, from a place in an audit log on, that roles forbade. The doctor's search for registrations of dev mode,
+/// which it can do without, is none.
+pub(crate) fn forbidden(path: &std::path::Path, from: u64) -> Vec<String> {
+    let (Ok(mut file), mut found) = (File::open(path), Vec::new()) else {
+        return Vec::new();
+    };
+    if file.seek(SeekFrom::Start(from)).is_err() {
+        return found;
+    }
+    // Where nothing is forbidden, nothing is parsed.
+    for line in BufReader::with_capacity(1 << 20, file).lines().map_while(Result::ok) {
+        if !line.contains(r#""authorization.k8s.io/decision":"forbid""#) {
+            continue;
+        }
+        let Ok(event) = serde_json::from_str::<Event>(&line) else {
+            continue;
+        };
+        let request = AuditedRequest::from(event);
+        let is_product =
+            request.user.starts_with(PRODUCT_ACCOUNTS) || request.groups.iter().any(|group| group == PRODUCT_GROUP);
+        let optional = request.verb == "list"
+            && request.resource.ends_with("webhookconfigurations")
+            && request.uri.contains("labelSelector=");
+        if is_product && !optional {
+            found.push(format!("{}: {}", request.user, request.line()));
+        }
+    }
+    found
+}
+
 /// A place in the audit log: "from here on".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark(u64);

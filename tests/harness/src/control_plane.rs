@@ -26,7 +26,7 @@ use serde_json::json;
 use tokio::sync::OnceCell;
 
 use crate::{
-    audit::{AuditLevel, AuditLog},
+    audit::{AUDIT_LOG, AuditLevel, AuditLog},
     flags::Ports,
     folder::RunFolder,
     identity::Identity,
@@ -557,7 +557,7 @@ impl ControlPlane {
             bail!("this control plane was started without auditing");
         }
         Ok(AuditLog {
-            path: self.folder.file("audit.log"),
+            path: self.folder.file(AUDIT_LOG),
             admin: self.config(&Identity::admin()).await?,
         })
     }

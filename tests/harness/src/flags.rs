@@ -81,7 +81,7 @@ impl ControlPlane {
             let path = self.folder.write("audit-policy.yaml", &policy)?;
             program = program
                 .arg(format!("--audit-policy-file={}", path.display()))
-                .arg(format!("--audit-log-path={}", file("audit.log")))
+                .arg(format!("--audit-log-path={}", file(crate::audit::AUDIT_LOG)))
                 // In megabytes: never start a new file under a reader.
                 .arg("--audit-log-maxsize=100000");
         }

@@ -57,6 +57,8 @@
 //! ```
 //!
 //! More of it:
+//! - The product under the chart's own roles: an identity in [`PRODUCT_GROUP`]. A [`Product`] that is dropped fails the test if
+//!   the API server's audit log shows a call of such an identity that RBAC forbade.
 //! - A webhook or an aggregated API as in production: [`ControlPlane::service_to_localhost`] and
 //!   [`ControlPlane::serving_certificate`] for `<service>.<namespace>.svc`; the server listens on 127.0.0.1.
 //! - Numbers for the HPA controller: [`ControlPlane::metrics`], per namespace.
@@ -90,7 +92,7 @@ mod proxy;
 mod wait;
 
 pub use argocd::{ARGOCD_NAMESPACE, ArgoCd, GitRepository, argocd_version};
-pub use audit::{AuditLevel, AuditLog, AuditQuery, AuditedRequest, Mark};
+pub use audit::{AuditLevel, AuditLog, AuditQuery, AuditedRequest, Mark, PRODUCT_GROUP};
 pub use control_plane::{ControlPlane, free_port, install_crypto_provider};
 pub use identity::Identity;
 pub use kubectl::{Kubectl, KubectlOutput};

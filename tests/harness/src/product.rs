@@ -15,6 +15,7 @@ use std::{
 use anyhow::{Context as _, bail};
 
 use crate::{
+    audit::{AUDIT_LOG, forbidden},
     control_plane::ControlPlane,
     identity::Identity,
     process::{Process, Program},
@@ -66,6 +67,20 @@ fn find_or_build() -> anyhow::Result<PathBuf> {
 #[derive(Debug)]
 pub struct Product {
     process: Process,
+    /// The audit log, and where it ended when this was started.
+    audit: (PathBuf, u64),
+}
+
+impl Drop for Product {
+    /// A call that the product's roles forbid is a fault that a test may not have looked for.
+    #[allow(clippy::panic, reason = "only tests have products, and this fails the test")]
+    fn drop(&mut self) {
+        let (path, from) = &self.audit;
+        if !std::thread::panicking() {
+            let found = forbidden(path, *from);
+            assert!(found.is_empty(), "the roles of the product forbid {found:#?}");
+        }
+    }
 }
 
 impl Product {
@@ -107,8 +122,11 @@ impl Product {
         let log = plane
             .folder()
             .join(format!("{name}-{}.log", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        let audit = plane.folder().join(AUDIT_LOG);
+        let end = std::fs::metadata(&audit).map_or(0, |log| log.len());
         Ok(Self {
             process: Process::start(name, program, log)?,
+            audit: (audit, end),
         })
     }
 

@@ -13,6 +13,7 @@ use shared::clock::Clock;
 use shared::schedule::{Problem, Zone, parse_zone};
 
 use super::Outcome;
+use crate::flags::{OfTools, Options};
 use source::{Loaded, Refused};
 
 /// Arguments of `offhours timeline`.
@@ -46,14 +47,8 @@ pub struct Arguments {
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
 
-    /// Namespace of the product, where the ConfigMaps of calendars are (only with the cluster)
-    #[arg(
-        long,
-        env = "OFFHOURS_NAMESPACE",
-        default_value = "offhours-system",
-        value_name = "NAMESPACE"
-    )]
-    system_namespace: String,
+    #[command(flatten)]
+    options: Options<OfTools>,
 }
 
 /// How the answer is written.
@@ -63,6 +58,8 @@ enum Format {
     Table,
     /// For programs
     Json,
+    /// For programs and files
+    Yaml,
     /// iCalendar, an event for each time down
     Ics,
 }
@@ -77,11 +74,15 @@ const SHOWN: usize = 100_000;
 pub fn run(arguments: &Arguments, clock: &dyn Clock) -> anyhow::Result<Outcome> {
     let loaded = match &arguments.file {
         Some(path) => source::from_file(path, arguments.schedule.as_deref()),
-        None => source::from_cluster(arguments.schedule.as_deref(), &arguments.system_namespace),
+        None => source::from_cluster(arguments.schedule.as_deref(), &arguments.options),
     };
     let loaded = match loaded {
         Ok(loaded) => loaded,
         Err(Refused::Input(problems)) => return refuse(arguments, &problems),
+        Err(Refused::Settings(wrong)) => {
+            wrong.tell();
+            return Ok(Outcome::Usage);
+        }
         Err(Refused::Failed(error)) => return Err(error),
     };
     for warning in &loaded.validated.warnings {
@@ -118,10 +119,10 @@ pub fn run(arguments: &Arguments, clock: &dyn Clock) -> anyhow::Result<Outcome> 
     Ok(Outcome::Done)
 }
 
-/// Says what is wrong: for people on standard error, under `-o json` also for programs.
+/// Says what is wrong: for people on standard error, under `-o json` and `-o yaml` also for programs.
 fn refuse(arguments: &Arguments, problems: &[Problem]) -> anyhow::Result<Outcome> {
-    if arguments.output == Format::Json {
-        let text = output::problems(problems, &[])?;
+    if matches!(arguments.output, Format::Json | Format::Yaml) {
+        let text = output::problems(problems, &[], arguments.output)?;
         std::io::stdout()
             .lock()
             .write_all(text.as_bytes())
@@ -149,7 +150,7 @@ fn view(arguments: &Arguments, clock: &dyn Clock, loaded: &Loaded) -> Result<Vie
         if arguments.output == Format::Ics {
             return Err(Problem::new(
                 "--at",
-                "one instant has no iCalendar form; use -o table or -o json",
+                "one instant has no iCalendar form; use -o table, -o json or -o yaml",
             ));
         }
         return Ok(View::At { at, zone });

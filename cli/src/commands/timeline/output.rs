@@ -71,8 +71,8 @@ struct ProblemJson<'r> {
 }
 
 /// What is wrong, for programs.
-pub fn problems(problems: &[Problem], warnings: &[Warning]) -> anyhow::Result<String> {
-    json(&ProblemsJson {
+pub fn problems(problems: &[Problem], warnings: &[Warning], format: Format) -> anyhow::Result<String> {
+    let all = ProblemsJson {
         errors: problems
             .iter()
             .map(|problem| ProblemJson {
@@ -87,13 +87,18 @@ pub fn problems(problems: &[Problem], warnings: &[Warning]) -> anyhow::Result<St
                 message: &warning.message,
             })
             .collect(),
-    })
+    };
+    written(&all, format)
 }
 
-fn json(value: &impl Serialize) -> anyhow::Result<String> {
-    let mut text = serde_json::to_string_pretty(value).context("failed to write JSON")?;
-    text.push('\n');
-    Ok(text)
+/// For programs: YAML where that was asked for, else JSON.
+fn written(value: &impl Serialize, format: Format) -> anyhow::Result<String> {
+    let text = if format == Format::Yaml {
+        serde_saphyr::to_string(value).context("failed to write YAML")?
+    } else {
+        serde_json::to_string_pretty(value).context("failed to write JSON")?
+    };
+    Ok(format!("{}\n", text.trim_end()))
 }
 
 /// One instant.
@@ -102,14 +107,15 @@ pub fn instant(loaded: &Loaded, at: Timestamp, zone: &Zone, format: Format) -> a
     let moment = timeline.state_at(at);
     let next = timeline.next_transition(at)?;
     let until = next.as_ref().map(|next| next.at);
-    if format == Format::Json {
-        return json(&InstantJson {
+    if matches!(format, Format::Json | Format::Yaml) {
+        let found = InstantJson {
             at,
             local: zone.display(at),
             state: moment.state.as_str(),
             decided_by: moment.decided_by.as_str(),
             until,
-        });
+        };
+        return written(&found, format);
     }
     let mut text = String::new();
     let reason = moment
@@ -135,15 +141,15 @@ pub fn instant(loaded: &Loaded, at: Timestamp, zone: &Zone, format: Format) -> a
 /// A stretch of time.
 pub fn range(loaded: &Loaded, range: &Range, format: Format) -> anyhow::Result<String> {
     match format {
-        Format::Json => range_json(loaded, range),
+        Format::Json | Format::Yaml => range_written(loaded, range, format),
         Format::Table => table(loaded, range),
         Format::Ics => Ok(ics(loaded, range)),
     }
 }
 
-fn range_json(loaded: &Loaded, range: &Range) -> anyhow::Result<String> {
+fn range_written(loaded: &Loaded, range: &Range, format: Format) -> anyhow::Result<String> {
     let moment = loaded.validated.timeline.state_at(range.from);
-    json(&RangeJson {
+    let found = RangeJson {
         schedule: &loaded.name,
         time_zone: loaded.validated.timeline.zone().name(),
         from: range.from,
@@ -164,7 +170,8 @@ fn range_json(loaded: &Loaded, range: &Range) -> anyhow::Result<String> {
                 reason: transition.reason.as_deref(),
             })
             .collect(),
-    })
+    };
+    written(&found, format)
 }
 
 /// A line of the table.

@@ -6,15 +6,18 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
 use kube::api::{Api, ListParams};
-use kube::{Client, ResourceExt};
 use serde_json::Value;
 use shared::api::{
     CalendarTexts, ConfigMapKey, GROUP, OffHoursSchedule, Validated, read_document, validate_name, validate_with,
 };
 use shared::schedule::{Problem, Warning};
+use shared::settings::{Purpose, Settings};
 
 use crate::commands::tool;
+use crate::flags::{OfTools, Options};
+use crate::sources::{self, WrongSettings};
 
 /// A schedule that can be shown.
 pub struct Loaded {
@@ -26,6 +29,8 @@ pub struct Loaded {
 pub enum Refused {
     /// What was given is wrong.
     Input(Vec<Problem>),
+    /// The settings cannot be used.
+    Settings(WrongSettings),
     /// It could not be had.
     Failed(anyhow::Error),
 }
@@ -153,14 +158,15 @@ fn load(document: Value, texts: &CalendarTexts) -> Result<Loaded, Refused> {
     }
 }
 
-/// Reads a schedule from the cluster of the kubeconfig, with its calendars from `namespace`.
-pub fn from_cluster(wanted: Option<&str>, namespace: &str) -> Result<Loaded, Refused> {
+/// Reads a schedule from the cluster, with its calendars from the namespace of the product.
+pub fn from_cluster(wanted: Option<&str>, options: &Options<OfTools>) -> Result<Loaded, Refused> {
+    let settings = sources::settings(Purpose::Tool, options).map_err(Refused::Settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("failed to start the runtime")
         .map_err(Refused::Failed)?;
-    let (schedules, maps) = runtime.block_on(fetch(namespace)).map_err(Refused::Failed)?;
+    let (schedules, maps) = runtime.block_on(fetch(&settings)).map_err(Refused::Failed)?;
     let mut texts = CalendarTexts::new();
     for map in maps {
         add_texts(&mut texts, map);
@@ -173,10 +179,13 @@ pub fn from_cluster(wanted: Option<&str>, namespace: &str) -> Result<Loaded, Ref
     load(document, &texts)
 }
 
-async fn fetch(namespace: &str) -> anyhow::Result<(Vec<OffHoursSchedule>, Vec<ConfigMap>)> {
-    let client = Client::try_default()
+async fn fetch(settings: &Settings) -> anyhow::Result<(Vec<OffHoursSchedule>, Vec<ConfigMap>)> {
+    let namespace = &sources::own_namespace(settings)?;
+    let clients = tool::connect(settings)
         .await
-        .context("failed to find a cluster; set KUBECONFIG, or give a file with -f")?;
+        .context("there is no file (-f), so the cluster is asked")?;
+    tool::reach(&clients).await?;
+    let client = clients.calls;
     let schedules = Api::<OffHoursSchedule>::all(client.clone())
         .list(&ListParams::default())
         .await

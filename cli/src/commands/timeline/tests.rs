@@ -28,6 +28,7 @@ fn load(text: &str) -> Loaded {
     match from_text(text, "test.yaml", None) {
         Ok(loaded) => loaded,
         Err(Refused::Input(problems)) => panic!("{problems:?}"),
+        Err(Refused::Settings(wrong)) => panic!("{wrong:?}"),
         Err(Refused::Failed(error)) => panic!("{error:?}"),
     }
 }
@@ -35,6 +36,7 @@ fn load(text: &str) -> Loaded {
 fn problems(text: &str, wanted: Option<&str>) -> Vec<String> {
     match from_text(text, "test.yaml", wanted) {
         Err(Refused::Input(problems)) => problems.iter().map(ToString::to_string).collect(),
+        Err(Refused::Settings(wrong)) => panic!("{wrong:?}"),
         Err(Refused::Failed(error)) => panic!("{error:?}"),
         Ok(loaded) => panic!("{} was accepted", loaded.name),
     }
@@ -220,4 +222,13 @@ fn every_column_begins_below_its_header() {
     for row in rows {
         assert!(row[at..].starts_with("2026-") && &row[at - 2..at] == "  ", "{row}");
     }
+}
+
+#[test]
+fn yaml_says_what_json_says() {
+    let (from, to) = ("2026-03-27T00:00:00Z", "2026-04-01T00:00:00Z");
+    let json: Value = serde_json::from_str(&shown(Format::Json, from, to)).unwrap();
+    let yaml: Value = serde_saphyr::from_str(&shown(Format::Yaml, from, to)).unwrap();
+    assert_eq!(json, yaml);
+    assert_eq!(yaml["schedule"], "dev-weekday");
 }

@@ -14,4 +14,7 @@ mod nights;
 mod product;
 mod proxy;
 mod reverts;
+#[path = "../suite/roles.rs"]
+#[allow(dead_code, reason = "the same")]
+mod roles;
 mod stage;

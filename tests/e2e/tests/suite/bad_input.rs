@@ -8,14 +8,14 @@ use tokio::sync::OnceCell;
 use crate::product::{Cluster, deployment, schedule};
 
 /// A scheduler without a webhook, so that mistakes get into the cluster; it was started before its CRD was there.
-struct World {
-    cluster: Cluster,
+pub struct World {
+    pub cluster: Cluster,
     product: Product,
     /// What `/readyz` and the log said while the CRD was missing.
     without_crd: (u16, String, String),
 }
 
-async fn world() -> anyhow::Result<&'static World> {
+pub async fn world() -> anyhow::Result<&'static World> {
     static WORLD: OnceCell<Result<World, String>> = OnceCell::const_new();
     WORLD
         .get_or_init(|| async { make().await.map_err(|error| format!("{error:#}")) })
@@ -71,7 +71,7 @@ async fn case_6_13_each_server_alone_speaks_tls_from_its_start() -> anyhow::Resu
 
 impl World {
     /// A namespace with a Deployment of 2 that follows this schedule.
-    async fn namespace(&self, prefix: &str, follows: &str) -> anyhow::Result<String> {
+    pub async fn namespace(&self, prefix: &str, follows: &str) -> anyhow::Result<String> {
         let labels = [("offhours.platform.io/schedule", follows)];
         let namespace = self.cluster.plane.namespace(prefix, &labels).await?;
         let apply = self.cluster.plane.kubectl(&["apply", "-n", &namespace, "-f", "-"])?;
@@ -98,7 +98,7 @@ impl World {
     async fn explain(&self, namespace: &str) -> anyhow::Result<String> {
         let ended = self
             .cluster
-            .offhours(&["explain", "deployment/web", "-n", namespace], &[])
+            .person(&["explain", "deployment/web", "-n", namespace])
             .await?;
         ensure!(ended.code == 0, "{}", ended.text());
         Ok(ended.stdout)
@@ -130,7 +130,7 @@ async fn rule_v3_a_label_that_names_no_schedule_is_out_of_scope_and_told() -> an
         explained.contains("no schedule") && explained.contains("nobody-bears-this-name"),
         "{explained}"
     );
-    let checked = world.cluster.offhours(&["check"], &[]).await?;
+    let checked = world.cluster.person(&["check"]).await?;
     assert!(
         checked
             .stdout

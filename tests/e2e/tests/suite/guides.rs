@@ -161,7 +161,7 @@ async fn from_kube_green(cluster: &Cluster) -> anyhow::Result<()> {
 
     let arguments = ["migrate", "--from", "kube-green", "-o", "json"];
     let before = get(cluster, &["deployments", "-n", &namespace]).await?;
-    let shown = cluster.offhours(&arguments, &[]).await?;
+    let shown = cluster.person(&arguments).await?;
     ensure!(shown.code == 0, "{}", shown.text());
     let shown = shown.json()?;
     ensure!(shown["schedules"][0]["metadata"]["name"] == "nights", "{shown}");
@@ -171,7 +171,7 @@ async fn from_kube_green(cluster: &Cluster) -> anyhow::Result<()> {
     ensure!(schedules["items"] == json!([]), "{schedules}");
 
     let apply = [&arguments[..], &["--apply"]].concat();
-    let applied = cluster.offhours(&apply, &[]).await?;
+    let applied = cluster.person(&apply).await?;
     ensure!(applied.code == 0, "{}", applied.text());
     let schedule = get(cluster, &["offhoursschedule", "nights"]).await?;
     ensure!(
@@ -179,14 +179,14 @@ async fn from_kube_green(cluster: &Cluster) -> anyhow::Result<()> {
         "{schedule}"
     );
     cluster.become_so(&[&namespace], &["web 0 \"3\""]).await?;
-    let again = cluster.offhours(&apply, &[]).await?.json()?;
+    let again = cluster.person(&apply).await?.json()?;
     ensure!(
         again["applied"]["written"] == json!([]) && again["applied"]["failed"] == json!([]),
         "{again}"
     );
     // What kube-green had put to sleep is woken by us.
     let woken = cluster
-        .offhours(&["wake", "deployment/web", "-n", &namespace, "--wait"], &[])
+        .person(&["wake", "deployment/web", "-n", &namespace, "--wait"])
         .await?;
     ensure!(woken.code == 0, "{}", woken.text());
     cluster.become_so(&[&namespace], &["web 3 null"]).await

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use harness::{AuditLevel, ControlPlane, Identity, Options, Product, SOON, wait_for};
+use harness::{AuditLevel, ControlPlane, Options, Product, SOON, wait_for};
 use k8s_openapi::{
     api::apps::v1::Deployment, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -17,6 +17,7 @@ use kube::{
 use serde_json::{Value, json};
 use shared::api::definition;
 
+use crate::roles::{grant, product};
 use crate::sleeping::{OWN_NAMESPACE, PREFIX, by_day, check, deployment};
 
 const COUNT: usize = 100;
@@ -48,6 +49,7 @@ impl Fleet {
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
         definitions.create(&PostParams::default(), &definition()).await?;
         plane.kubectl(&["create", "namespace", OWN_NAMESPACE])?.ok().await?;
+        grant(&plane).await?;
         let mut schedule = json!({"apiVersion": "offhours.platform.io/v1alpha1", "kind": "OffHoursSchedule",
             "metadata": {"name": "fleet"}, "spec": {"timeZone": "UTC"}});
         for (key, value) in spec.as_object().into_iter().flatten() {
@@ -145,7 +147,7 @@ fn schedules(client: &Client) -> Api<DynamicObject> {
 fn launch(fleet: &Fleet) -> anyhow::Result<Product> {
     Product::start(
         &fleet.plane,
-        &Identity::user("product", &["system:masters"]),
+        &product("product"),
         &[
             "scheduler",
             "--own-namespace",

@@ -15,7 +15,7 @@ use cluster::{
     schedules::ScheduleSource,
 };
 use harness::{
-    AuditQuery, AuditedRequest, Identity, Mark, Options, Product, Proxy, SOON, Signal, free_port, holds_for, wait_for,
+    AuditQuery, AuditedRequest, Mark, Options, Product, Proxy, SOON, Signal, free_port, holds_for, wait_for,
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Namespace;
@@ -35,7 +35,7 @@ use serde_json::json;
 use shared::{clock::Clock, kinds::Kinds};
 use tokio::task::AbortHandle;
 
-use crate::{killed::Fleet, sleeping::OWN_NAMESPACE, view::clients};
+use crate::{killed::Fleet, roles::product, sleeping::OWN_NAMESPACE, view::clients};
 
 const LEASE: Duration = Duration::from_secs(2);
 
@@ -47,7 +47,7 @@ fn options(name: &str) -> Options {
 }
 
 async fn launch(fleet: &Fleet, who: &str, port: u16, rate: u32) -> anyhow::Result<Product> {
-    let who = Identity::user(who, &["system:masters"]);
+    let who = product(who);
     let product = launch_at(fleet, &fleet.plane.kubeconfig_for(&who)?, port, rate)?;
     product.wait_until_ready(port, "/readyz", SOON).await?;
     Ok(product)
@@ -216,7 +216,7 @@ impl Drop for Replica {
 
 async fn replica(fleet: &Fleet, who: &str, clock: Arc<Skewed>) -> anyhow::Result<Replica> {
     let write_timeout = Duration::from_millis(800);
-    let clients = clients(&fleet.plane, &Identity::user(who, &["system:masters"])).await?;
+    let clients = clients(&fleet.plane, &product(who)).await?;
     let kinds = Kinds::default();
     let follower = Follower::start(clients.watches.clone(), kinds.clone(), Scope::Cluster, Pace::default());
     let deployment = kinds.by_kind("apps", "Deployment").context("no such kind")?;
@@ -345,7 +345,7 @@ async fn while_the_api_server_is_away_nothing_is_lost_and_nobody_knocks_without_
     });
     let fleet = Fleet::start(options("away"), COUNT, &json!({})).await?;
     let start = fleet.plane.audit().await?.mark().await?;
-    let proxy = Proxy::start(&fleet.plane, &Identity::user("product", &["system:masters"])).await?;
+    let proxy = Proxy::start(&fleet.plane, &product("product")).await?;
     let port = free_port()?;
     let product = launch_at(&fleet, proxy.kubeconfig(), port, 15)?;
     product.wait_until_ready(port, "/readyz", SOON).await?;

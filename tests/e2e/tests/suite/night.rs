@@ -1,6 +1,8 @@
 //! The four scenarios by one pass with K8s-OffHours' environment and by the servers, with equal results; then the commands
 //! for people on the same cluster, and the end of it all.
 
+use std::sync::LazyLock;
+
 use anyhow::{Context as _, ensure};
 use harness::{SOON, wait_for};
 use serde_json::Value;
@@ -119,6 +121,31 @@ async fn one_pass(cluster: &Cluster) -> anyhow::Result<()> {
     ensure!(ended.code == 0, "{}", ended.text());
     let seen = cluster.deployments(&NAMESPACES).await?;
     ensure!(seen == BY_DAY, "{seen:?}");
+    answers_of_one_pass(cluster).await
+}
+
+/// The same for programs, with the log out of the way.
+async fn answers_of_one_pass(cluster: &Cluster) -> anyhow::Result<()> {
+    for (action, dry, field, count) in [
+        ("shutdown", "true", "writes", 3),
+        ("shutdown", "false", "done", 3),
+        ("startup", "false", "done", 3),
+    ] {
+        let mut variables = environment(action, "namespace");
+        variables.retain(|(name, _)| *name != "OFFHOURS_LOG_FORMAT");
+        variables.push(("DRY_RUN", dry));
+        let ended = cluster.offhours(&[action, "-o", "json"], &variables).await?;
+        ensure!(ended.code == 0, "{}", ended.text());
+        let answer = ended.json()?;
+        documented(&answer)?;
+        let found = answer[field].as_array().map_or(0, Vec::len);
+        ensure!(
+            found == count && answer["action"] == action && answer["failed"] == serde_json::json!([]),
+            "{answer}"
+        );
+    }
+    let seen = cluster.deployments(&NAMESPACES).await?;
+    ensure!(seen == BY_DAY, "{seen:?}");
     Ok(())
 }
 
@@ -162,9 +189,35 @@ async fn refused_beside_a_resource(cluster: &Cluster) -> anyhow::Result<()> {
 }
 
 async fn json(cluster: &Cluster, arguments: &[&str]) -> anyhow::Result<Value> {
-    let ended = cluster.offhours(&[arguments, &["-o", "json"]].concat(), &[]).await?;
+    let ended = cluster.person(&[arguments, &["-o", "json"]].concat()).await?;
     ensure!(ended.code == 0, "{arguments:?}: {}", ended.text());
-    ended.json().with_context(|| format!("{arguments:?}"))
+    let value = ended.json().with_context(|| format!("{arguments:?}"))?;
+    documented(&value).with_context(|| format!("{arguments:?}"))?;
+    Ok(value)
+}
+
+/// Sees that the reference of output names every field.
+fn documented(value: &Value) -> anyhow::Result<()> {
+    static PAGE: LazyLock<String> = LazyLock::new(|| {
+        std::fs::read_to_string(harness::repository().join("docs/reference/output.md")).unwrap_or_default()
+    });
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                ensure!(
+                    PAGE.contains(&format!("`{name}`")),
+                    "docs/reference/output.md does not name {name}"
+                );
+                // Its content is the API's own.
+                if name != "body" {
+                    documented(value)?;
+                }
+            }
+            Ok(())
+        }
+        Value::Array(items) => items.iter().try_for_each(documented),
+        _ => Ok(()),
+    }
 }
 
 async fn commands_by_night(cluster: &Cluster) -> anyhow::Result<()> {
@@ -189,10 +242,7 @@ async fn commands_by_night(cluster: &Cluster) -> anyhow::Result<()> {
 
     // A person wakes one, and it is up while the others sleep.
     let ended = cluster
-        .offhours(
-            &["wake", "deployment/gallery", "-n", "media-dev", "--for", "2h", "--wait"],
-            &[],
-        )
+        .person(&["wake", "deployment/gallery", "-n", "media-dev", "--for", "2h", "--wait"])
         .await?;
     ensure!(ended.code == 0, "{}", ended.text());
     let seen = cluster.deployments(&["media-dev"]).await?;
@@ -209,7 +259,7 @@ async fn commands_by_night(cluster: &Cluster) -> anyhow::Result<()> {
         "{until}: {awake}"
     );
     let ended = cluster
-        .offhours(&["sleep", "deployment/gallery", "-n", "media-dev", "--wait"], &[])
+        .person(&["sleep", "deployment/gallery", "-n", "media-dev", "--wait"])
         .await?;
     ensure!(ended.code == 0, "{}", ended.text());
     cluster
@@ -229,11 +279,20 @@ async fn commands_by_night(cluster: &Cluster) -> anyhow::Result<()> {
     let simulated = json(cluster, &["simulate"]).await?;
     // Nine replicas, 168 hours, all of them down.
     ensure!(simulated["total"]["replicaHours"] == 9.0 * 168.0, "{simulated}");
-    let checked = cluster.offhours(&["check"], &[]).await?;
+    let checked = cluster.person(&["check"]).await?;
     ensure!(checked.code == 0, "{}", checked.text());
-    let missing = cluster
-        .offhours(&["wake", "deployment/nobody", "-n", "shop-dev"], &[])
+    let checked = json(cluster, &["check"]).await?;
+    ensure!(checked[0]["severity"] == "ok", "{checked}");
+    let timeline = json(cluster, &["timeline", "--schedule", "default"]).await?;
+    ensure!(timeline["stateAtFrom"]["state"] == "Down", "{timeline}");
+    let kept = json(cluster, &["protect", "deployment/gallery", "-n", "media-dev"]).await?;
+    ensure!(kept["changed"][0]["name"] == "gallery", "{kept}");
+    cluster
+        .become_so(&["media-dev"], &["gallery 2 null", "transcoder 1 null"])
         .await?;
+    json(cluster, &["unprotect", "deployment/gallery", "-n", "media-dev"]).await?;
+    cluster.become_so(&NAMESPACES, &BY_NIGHT).await?;
+    let missing = cluster.person(&["wake", "deployment/nobody", "-n", "shop-dev"]).await?;
     ensure!(
         missing.code == 1 && missing.text().contains("there is no deployment \"nobody\""),
         "{}",
@@ -271,7 +330,7 @@ async fn metrics(cluster: &Cluster, port: u16) -> anyhow::Result<()> {
             "offhours_schedule_state{schedule=\"default\",state=\"Down\"} 1",
             "offhours_schedule_state{schedule=\"default\",state=\"Up\"} 0",
             "offhours_workloads{schedule=\"default\",state=\"down\"} 4",
-            "offhours_transitions_total{schedule=\"default\",to=\"Down\"} 2",
+            "offhours_transitions_total{schedule=\"default\",to=\"Down\"} 3",
         ] {
             ensure!(text.contains(series), "{series}:\n{text}");
         }
@@ -294,9 +353,13 @@ async fn uninstall(cluster: &Cluster) -> anyhow::Result<()> {
         ("OFFHOURS_LEASE_CALL_TIMEOUT", "1s"),
         ("OFFHOURS_WRITE_TIMEOUT", "1s"),
     ];
-    let ended = cluster.offhours(&["uninstall", "-o", "json"], &environment).await?;
+    let who = Cluster::undertaker();
+    let ended = cluster
+        .offhours_as(&who, &["uninstall", "-o", "json"], &environment)
+        .await?;
     ensure!(ended.code == 0, "{}", ended.text());
     let done = ended.json()?;
+    documented(&done)?;
     ensure!(done["webhookConfigurations"] == 2 && done["restored"] == 4, "{done}");
     let seen = cluster.deployments(&NAMESPACES).await?;
     ensure!(seen == BY_DAY, "{seen:?}");

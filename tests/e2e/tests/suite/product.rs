@@ -6,13 +6,17 @@ use anyhow::{Context as _, ensure};
 use harness::{ControlPlane, Identity, Options, Product, SOON, free_port, http_get, offhours_binary, wait_for};
 use serde_json::Value;
 
+use crate::roles::{documents, grant};
+
 /// The product's namespace.
 pub const OWN_NAMESPACE: &str = "offhours-system";
 
 /// A control plane of one's own.
 pub struct Cluster {
     pub plane: ControlPlane,
+    /// The product's account, with the chart's roles.
     pub identity: Identity,
+    webhook_port: u16,
 }
 
 /// Exit code and texts of a command that has ended.
@@ -49,23 +53,17 @@ impl Cluster {
         let plane = ControlPlane::start(Options::named(name)).await?;
         let identity = Identity::service_account(OWN_NAMESPACE, "offhours");
         plane.kubectl(&["create", "namespace", OWN_NAMESPACE])?.ok().await?;
-        let user = format!("--user={}", identity.user);
-        plane
-            .kubectl(&[
-                "create",
-                "clusterrolebinding",
-                "offhours",
-                "--clusterrole=cluster-admin",
-                &user,
-            ])?
-            .ok()
-            .await?;
-        Ok(Self { plane, identity })
+        grant(&plane).await?;
+        Ok(Self {
+            plane,
+            identity,
+            webhook_port: free_port()?,
+        })
     }
 
     /// Installs the CRD that the binary prints.
     pub async fn install_crd(&self) -> anyhow::Result<()> {
-        let crd = self.offhours(&["crd"], &[]).await?;
+        let crd = self.person(&["crd"]).await?;
         self.plane.apply(&crd.stdout).await?;
         let name = "crd/offhoursschedules.offhours.platform.io";
         self.plane
@@ -78,7 +76,7 @@ impl Cluster {
     /// Starts a server; the port is that of its probes.
     pub fn serve(&self, arguments: &[&str]) -> anyhow::Result<(Product, u16)> {
         let port = free_port()?;
-        let (ops, webhook) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{}", free_port()?));
+        let (ops, webhook) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{}", self.webhook_port));
         let environment = [
             ("OFFHOURS_OPS_ADDRESS", ops.as_str()),
             ("OFFHOURS_WEBHOOK_ADDRESS", webhook.as_str()),
@@ -96,19 +94,64 @@ impl Cluster {
         ))
     }
 
-    /// Starts both servers with a registered webhook, and waits until they are ready.
+    /// Starts both servers, with the webhook registered as the chart registers it, and waits until they are ready.
     pub async fn run(&self) -> anyhow::Result<(Product, u16)> {
-        let (product, port) = self.serve(&["run", "--webhook-install", "--webhook-install-service"])?;
+        let configurations = documents(&["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"])?;
+        let here = configurations.replace("port: 443\n", &format!("port: {}\n", self.webhook_port));
+        ensure!(here != configurations, "no port in {here}");
+        self.plane.apply(&here).await?;
+        self.plane
+            .service_to_localhost(OWN_NAMESPACE, "offhours-webhook", self.webhook_port)
+            .await?;
+        let (product, port) = self.serve(&["run"])?;
         product.wait_until_ready(port, "/readyz", SOON).await?;
+        // Who is ready is trusted a moment later.
+        wait_for("the caBundle", SOON, || async {
+            for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
+                let shown = self
+                    .plane
+                    .kubectl(&["get", kind, "offhours", "-o", "json"])?
+                    .ok()
+                    .await?;
+                let seen: Value = serde_json::from_str(&shown.stdout)?;
+                let all = seen["webhooks"].as_array().context("no webhooks")?;
+                ensure!(
+                    all.iter().all(|one| one["clientConfig"]["caBundle"].is_string()),
+                    "{kind} has none"
+                );
+            }
+            Ok(())
+        })
+        .await?;
         Ok((product, port))
+    }
+
+    /// The account under which the product is taken away.
+    pub fn undertaker() -> Identity {
+        Identity::service_account(OWN_NAMESPACE, "offhours-uninstall")
     }
 
     /// Runs a command of the binary to its end, as the product's account. No variable is inherited.
     pub async fn offhours(&self, arguments: &[&str], environment: &[(&str, &str)]) -> anyhow::Result<Ended> {
+        self.offhours_as(&self.identity, arguments, environment).await
+    }
+
+    /// The same, as a person of the platform team.
+    pub async fn person(&self, arguments: &[&str]) -> anyhow::Result<Ended> {
+        self.offhours_as(&Identity::admin(), arguments, &[]).await
+    }
+
+    /// The same, as somebody else.
+    pub async fn offhours_as(
+        &self,
+        who: &Identity,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> anyhow::Result<Ended> {
         let mut command = std::process::Command::new(offhours_binary()?);
         command
             .env_clear()
-            .env("KUBECONFIG", self.plane.kubeconfig_for(&self.identity)?)
+            .env("KUBECONFIG", self.plane.kubeconfig_for(who)?)
             .env("POD_NAMESPACE", OWN_NAMESPACE)
             .envs(environment.iter().copied())
             .args(arguments);

@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 use shared::api::definition;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
+use crate::roles::{grant, product};
+
 pub const OWN_NAMESPACE: &str = "offhours-system";
 pub const PREFIX: &str = "offhours.platform.io/";
 /// A hundred Deployments take their controllers a while on a busy machine.
@@ -48,6 +50,7 @@ impl Stage {
             .ok()
             .await?;
         plane.kubectl(&["create", "namespace", OWN_NAMESPACE])?.ok().await?;
+        grant(&plane).await?;
         Ok(Self {
             plane,
             turn: Mutex::new(()),
@@ -72,7 +75,7 @@ impl Night {
             .await?;
         let night = Self {
             plane,
-            who: Identity::user(&schedule, &["system:masters"]),
+            who: product(&schedule),
             namespace,
             schedule,
         };

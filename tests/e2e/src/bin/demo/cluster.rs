@@ -210,12 +210,22 @@ impl Cluster {
     /// Says how to use what is left running.
     pub fn keep(&self, out: &Transcript) -> anyhow::Result<()> {
         let kubeconfig = self.plane.kubeconfig_for(&Identity::admin())?;
-        let kubectl = harness::program("kubectl")?;
-        out.say("KEEP: it stays until Ctrl-C. In another terminal:");
+        let programs = self.plane.folder().join("bin");
+        std::fs::create_dir_all(&programs)?;
+        for (name, target) in [
+            ("kubectl", harness::program("kubectl")?),
+            ("offhours", harness::offhours_binary()?),
+            ("kubectl-offhours", harness::offhours_binary()?),
+        ] {
+            std::os::unix::fs::symlink(target, programs.join(name))
+                .with_context(|| format!("failed to link {name} into {}", programs.display()))?;
+        }
+        out.say("KEEP: it stays until Ctrl-C. In another terminal (docs/quick-start.md goes on from step 2 with it):");
         let mut stdout = std::io::stdout();
         writeln!(stdout, "  export KUBECONFIG={}", kubeconfig.display())?;
-        writeln!(stdout, "  alias kubectl={}", kubectl.display())?;
+        writeln!(stdout, "  export PATH={}:$PATH", programs.display())?;
         writeln!(stdout, "  kubectl get deployments -A")?;
+        writeln!(stdout, "  kubectl offhours status")?;
         writeln!(stdout, "  tail -f {}", self.product.log_path().display())?;
         Ok(())
     }

@@ -184,7 +184,7 @@ async fn dev_mode(night: &Night) -> anyhow::Result<()> {
         "{:?}",
         night.of_dev_mode().await?
     );
-    let checked = night.cluster.offhours(&["webhook", "check"], &[]).await?;
+    let checked = night.cluster.person(&["webhook", "check"]).await?;
     ensure!(
         checked
             .stdout
@@ -230,7 +230,7 @@ async fn dev_mode(night: &Night) -> anyhow::Result<()> {
 
 async fn check_and_uninstall(night: &Night) -> anyhow::Result<()> {
     let cluster = &night.cluster;
-    let checked = cluster.offhours(&["webhook", "check"], &[]).await?;
+    let checked = cluster.person(&["webhook", "check"]).await?;
     ensure!(
         checked.code == 0 && checked.stdout.contains("is registered as it should be"),
         "{}",
@@ -246,14 +246,14 @@ async fn check_and_uninstall(night: &Night) -> anyhow::Result<()> {
         patch,
     ];
     cluster.plane.kubectl(&arguments)?.ok().await?;
-    let checked = cluster.offhours(&["webhook", "check"], &[]).await?;
+    let checked = cluster.person(&["webhook", "check"]).await?;
     ensure!(
         checked.code == 1 && checked.stdout.contains("timeoutSeconds is 30"),
         "{}",
         checked.text()
     );
 
-    let removed = cluster.offhours(&["webhook", "uninstall"], &[]).await?;
+    let removed = cluster.person(&["webhook", "uninstall"]).await?;
     ensure!(
         removed.code == 0 && removed.stdout.contains("Removed 2 webhook configurations offhours."),
         "{}",
@@ -270,13 +270,13 @@ async fn check_and_uninstall(night: &Night) -> anyhow::Result<()> {
         .ok()
         .await?;
     ensure!(left.stdout.trim().is_empty(), "{}", left.stdout);
-    let again = cluster.offhours(&["webhook", "uninstall"], &[]).await?;
+    let again = cluster.person(&["webhook", "uninstall"]).await?;
     ensure!(
         again.code == 0 && again.stdout.contains("No webhook configuration of ours"),
         "{}",
         again.text()
     );
-    let checked = cluster.offhours(&["webhook", "check"], &[]).await?;
+    let checked = cluster.person(&["webhook", "check"]).await?;
     ensure!(checked.stdout.contains("nothing is held"), "{}", checked.text());
     Ok(())
 }
