@@ -33,8 +33,8 @@ controlplane: ## build etcd, Kubernetes and kwok once per machine (about 8 minut
 	@tests/controlplane/build.sh controlplane
 
 .PHONY: chart-tools
-chart-tools: ## build helm, kubeconform and helm-unittest once per machine (some minutes the first time)
-	@tests/controlplane/build.sh helm kubeconform helm-unittest
+chart-tools: ## build helm, kubeconform, helm-unittest and promtool once per machine (some minutes the first time)
+	@tests/controlplane/build.sh helm kubeconform helm-unittest promtool
 
 .PHONY: build
 build: ## build the programs
@@ -70,6 +70,11 @@ test: controlplane chart-tools ## unit, property and end-to-end tests (12 minute
 .PHONY: chart-test
 chart-test: controlplane chart-tools ## what the chart renders and refuses (part of make test)
 	$(CARGO) test -p e2e --test install
+
+.PHONY: alerts-test
+alerts-test: ## when each alert rule fires and when it does not, by promtool (part of make test)
+	@tests/controlplane/build.sh promtool
+	$(CARGO) test -p e2e --test install alerts
 
 .PHONY: test-install
 test-install: controlplane chart-tools ## a release's whole life on a control plane, under the chart's own roles

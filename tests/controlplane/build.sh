@@ -58,7 +58,7 @@ path_of() {
   fi
   describe "$1"
   local key
-  key=$(cat "$here/$module/go.mod" "$here/$module/go.sum" <(echo "recipe 1 $(uname -sm)") | sha256sum)
+  key=$(cat "$here/$module/go.mod" "$here/$module/go.sum" <(echo "recipe 1 $(uname -sm)$tags") | sha256sum)
   printf '%s' "$cache/$module-${key:0:16}/$1"
 }
 
@@ -121,7 +121,7 @@ for program in "${missing[@]}"; do
   part=$folder/.$program.$$
   log=$folder/$program.log
   say "controlplane: building $program $version ($number of $total, ${SECONDS}s so far)"
-  (cd "$here/$module" && exec go build -trimpath -buildvcs=false -mod=readonly -ldflags "-s -w $stamp" -o "$part" "$package") \
+  (cd "$here/$module" && exec go build -trimpath -buildvcs=false -mod=readonly -tags "$tags" -ldflags "-s -w $stamp" -o "$part" "$package") \
     >"$log" 2>&1 9>&- &
   child=$!
   ticks=0

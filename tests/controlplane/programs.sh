@@ -35,16 +35,17 @@ programs_of() {
   case $1 in
     controlplane) echo etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok ;;
     etcd | kube-apiserver | kube-controller-manager | kube-scheduler | kubectl) echo "$1" ;;
-    kwok | helm | kubeconform | helm-unittest) echo "$1" ;;
+    kwok | helm | kubeconform | helm-unittest | promtool) echo "$1" ;;
     argocd) echo argocd ;; # by itself: a quarter of an hour, and only make test-argocd needs it
-    all) echo etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok helm kubeconform helm-unittest ;;
+    all) echo etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok helm kubeconform helm-unittest promtool ;;
     *) return 1 ;;
   esac
 }
 
-# describe PROGRAM: sets module (folder), package, version, and stamp (a linker flag that tells a program its version).
+# describe PROGRAM: sets module (folder), package, version, stamp (a linker flag that tells a program its version) and tags (of the
+# build).
 describe() {
-  stamp=""
+  stamp="" tags=""
   case $1 in
     etcd)
       module=kubernetes-$KUBE_VERSION package=go.etcd.io/etcd/server/v3 version=$(version_of ETCD) ;;
@@ -59,6 +60,9 @@ describe() {
       module=kubeconform package=github.com/yannh/kubeconform/cmd/kubeconform version=$KUBECONFORM ;;
     helm-unittest)
       module=helm-unittest package=github.com/helm-unittest/helm-unittest/cmd/helm-unittest version=$HELM_UNITTEST ;;
+    promtool)
+      # the clients of clouds, which rules do not need, are more than half of it
+      module=promtool package=github.com/prometheus/prometheus/cmd/promtool version=$PROMTOOL tags=remove_all_sd ;;
     argocd)
       version=$(argocd_version)
       local major=${version%%.*}

@@ -59,7 +59,7 @@ $replaces
   go get -tool "${wanted[@]}"
 done
 
-for program in kwok helm kubeconform helm-unittest; do
+for program in kwok helm kubeconform helm-unittest promtool; do
   describe "$program"
   replaces=""
   # its own fork, which it names only in its own go.mod

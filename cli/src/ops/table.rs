@@ -204,6 +204,19 @@ mod tests {
     }
 
     #[test]
+    fn the_tests_of_alerts_make_up_only_series_that_are_served() {
+        let tests: Value = serde_saphyr::from_str(&monitoring("alerts.test.yaml")).unwrap();
+        let known = served();
+        let mut made_up = Vec::new();
+        collect(&tests, "series", &mut made_up);
+        let ours: Vec<&str> = made_up.into_iter().flat_map(series_in).collect();
+        assert!(ours.len() > 15, "{ours:?}");
+        for name in ours {
+            assert!(known.contains(name), "{name} is not served");
+        }
+    }
+
+    #[test]
     fn the_guide_lists_every_alert() {
         let alerts: Value = serde_saphyr::from_str(&monitoring("alerts.yaml")).unwrap();
         let guide =

@@ -7,6 +7,7 @@
     reason = "a test that breaks off is a test that fails; clippy sees tests only in functions marked so"
 )]
 
+mod alerts;
 mod chart;
 mod fleet;
 mod helm;
