@@ -99,13 +99,14 @@ test-long: controlplane chart-tools ## what is too long for make test: exhaustiv
 fuzz: ## fuzz the parsers of schedules for FUZZ_SECONDS (needs a nightly compiler)
 	@.ci/fuzz
 
-# Its programs are no part of `make controlplane`: they take a quarter of an hour to build, once per machine.
+# Its programs are no part of `make controlplane`: they take a quarter of an hour to build, once per machine. The nights wait for
+# others most of the time, so that several pass at once.
 .PHONY: test-argocd
 test-argocd: controlplane build ## nights under the real Argo CD (ARGOCD_VERSION=2.14 for another one than 3.2)
 	@command -v redis-server >/dev/null || { \
 	  echo "Argo CD needs redis-server, which is not on PATH; install it (Debian, Ubuntu: apt-get install redis-server)" >&2; exit 1; }
 	@GOFLAGS="-p=2 $$GOFLAGS" nice tests/controlplane/build.sh argocd
-	$(CARGO) test -p e2e --test argocd -- --ignored
+	$(CARGO) test -p e2e --test beside argocd:: -- --ignored --test-threads=6
 
 .PHONY: bench-schedule
 bench-schedule: ## cost of questions to a schedule, beside croner

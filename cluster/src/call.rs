@@ -137,8 +137,13 @@ pub(crate) async fn open(client: &Client, request: Request<Body>) -> Result<Resp
     Err(refusal(Some(code), retry_after, &body))
 }
 
-/// An error below HTTP, with its causes: the outermost text alone says only "client error".
+/// An error below HTTP, as that of a call.
 pub fn connection(error: &kube::Error) -> CallError {
+    CallError::Connection(Arc::from(with_causes(error)))
+}
+
+/// An error below HTTP, with its causes: the outermost text alone says only "client error".
+pub fn with_causes(error: &kube::Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
@@ -149,5 +154,5 @@ pub fn connection(error: &kube::Error) -> CallError {
         }
         cause = inner.source();
     }
-    CallError::Connection(Arc::from(text))
+    text
 }

@@ -7,6 +7,7 @@ pub mod decide;
 pub mod engine;
 pub mod flux;
 pub mod hpa;
+pub mod keda;
 pub mod lease;
 pub mod observe;
 pub mod pass;

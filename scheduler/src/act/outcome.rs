@@ -117,6 +117,7 @@ pub(super) fn of_argo(what: &str, error: &ArgoError) -> Ended {
         ArgoError::Refused { status, .. } if *status >= 500 => "ServerError",
         ArgoError::Refused { .. } => "Invalid",
         ArgoError::TokenExpired(_) | ArgoError::ReadToken { .. } => "Unauthorized",
+        ArgoError::Untrusted { .. } => "Untrusted",
         ArgoError::Unreachable { .. } => "ConnectionFailed",
         ArgoError::NothingListed | ArgoError::Unreadable(_) | ArgoError::MakeClient { .. } => "Unreadable",
     };

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use cluster::call::with_causes;
 use cluster::store::Store;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Method, Request as HttpRequest};
@@ -25,6 +26,9 @@ use super::pause::PHASE;
 
 /// The longest that one try may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How rustls begins what it says of a server's certificate.
+const BAD_CERTIFICATE: &str = "invalid peer certificate";
 
 /// What is asked for in a listing; there is no paging.
 const FIELDS: &str = "items.metadata.name,items.metadata.namespace,items.metadata.labels,items.metadata.annotations,\
@@ -52,6 +56,17 @@ pub enum ArgoError {
     /// No answer.
     #[error("Argo CD at {url} does not answer: {why}")]
     Unreachable {
+        /// Base URL.
+        url: String,
+        /// Why.
+        why: String,
+    },
+    /// Its certificate is not to be trusted, whatever it may answer.
+    #[error(
+        "Argo CD at {url} shows a certificate that is not trusted here ({why}); give the certificate of its authority, \
+         or its own, in ARGO_CA_FILE, and call it by a name that it is for"
+    )]
+    Untrusted {
         /// Base URL.
         url: String,
         /// Why.
@@ -204,7 +219,11 @@ impl ArgoApi {
     ) -> Result<Bytes, (ArgoError, Option<Duration>)> {
         let unreachable = |why: String| {
             let url = self.settings.url.clone();
-            (ArgoError::Unreachable { url, why }, None)
+            if why.contains(BAD_CERTIFICATE) {
+                (ArgoError::Untrusted { url, why }, None)
+            } else {
+                (ArgoError::Unreachable { url, why }, None)
+            }
         };
         let token = self.token().map_err(|error| (error, None))?;
         // Without the content type Argo CD answers 415 to every write.
@@ -222,7 +241,7 @@ impl ArgoApi {
                 .client
                 .send(request)
                 .await
-                .map_err(|error| unreachable(error.to_string()))?;
+                .map_err(|error| unreachable(with_causes(&error)))?;
             let status = response.status();
             let wait = response
                 .headers()
@@ -233,7 +252,7 @@ impl ArgoApi {
                 .into_body()
                 .collect_bytes()
                 .await
-                .map_err(|error| unreachable(error.to_string()))?;
+                .map_err(|error| unreachable(with_causes(&error)))?;
             if status.is_success() {
                 Ok(body)
             } else {

@@ -78,6 +78,9 @@ pub struct Known<'k> {
 /// Where an Application says how far its operation is; who writes `Terminating` there ends it.
 pub(super) const PHASE: [&str; 3] = ["status", "operationState", "phase"];
 
+/// By this label Argo CD 2.x knows what it manages. Others write it, too: it tells of a parent only where Argo CD wrote last.
+const COMMON_INSTANCE: &str = "app.kubernetes.io/instance";
+
 /// Looks at it: what is to be written, and whether its workloads may be put down.
 pub fn look(known: &Known<'_>, want: &Want, now: Timestamp) -> Look {
     // A record of a former Application of this name is nothing.
@@ -255,13 +258,19 @@ fn who_reverts(application: &Application) -> String {
         .annotation("argocd.argoproj.io/tracking-id")
         .and_then(|id| id.split_once(':'))
         .map(|(name, _)| name);
-    if let Some(parent) = tracking.or_else(|| object.label("argocd.argoproj.io/instance")) {
+    let who = object.managers.knob.as_deref();
+    let labelled = || {
+        let by_argo = who.is_some_and(|who| who.starts_with("argocd"));
+        let common = || object.label(COMMON_INSTANCE).filter(|_| by_argo);
+        object.label("argocd.argoproj.io/instance").or_else(common)
+    };
+    if let Some(parent) = tracking.or_else(labelled) {
         return format!(
             "its parent Application {parent} switches automated sync on again: set ignoreDifferences for \
              /spec/syncPolicy/automated there, with the sync option RespectIgnoreDifferences=true"
         );
     }
-    let who = object.managers.knob.as_deref().unwrap_or("somebody");
+    let who = who.unwrap_or("somebody");
     format!("{who} switched automated sync on again: switch it off there, or exempt its workloads from the schedule")
 }
 

@@ -294,19 +294,21 @@ fn case_4_03_a_pause_that_an_application_set_reverts_is_tried_twice_and_then_rep
 #[test]
 fn a_parent_application_and_a_person_are_named_with_their_remedies() {
     let tracked = json!({"argocd.argoproj.io/tracking-id": "root:argoproj.io/Application:argocd/shop"});
-    let managers = json!([{"manager": "ann@example.com", "operation": "Update",
-        "fieldsV1": {"f:spec": {"f:syncPolicy": {"f:automated": {}}}}}]);
-    for (annotations, managed, words) in [
-        (
-            tracked,
-            json!([]),
-            ["parent Application root", "RespectIgnoreDifferences=true"],
-        ),
-        (json!({}), managers, ["ann@example.com", "switch it off there"]),
+    let wrote = |who: &str| json!([{"manager": who, "operation": "Update", "fieldsV1": {"f:spec": {"f:syncPolicy": {"f:automated": {}}}}}]);
+    let parent = ["parent Application root", "RespectIgnoreDifferences=true"];
+    let person = ["ann@example.com", "switch it off there"];
+    // Argo CD 2.x tracks by a label, which others use, too.
+    let labelled = json!({"app.kubernetes.io/instance": "root"});
+    for (annotations, labels, managed, words) in [
+        (tracked, json!({}), json!([]), parent),
+        (json!({}), labelled.clone(), wrote("argocd-controller"), parent),
+        (json!({}), labelled, wrote("ann@example.com"), person),
+        (json!({}), json!({}), wrote("ann@example.com"), person),
     ] {
         let mut night = night();
         let mut object = application("shop", &usual_policy(), &["web", "api"]);
         object["metadata"]["annotations"] = annotations.clone();
+        object["metadata"]["labels"] = labels;
         let shop = night.add(&object);
         let reference = shop.clone();
         night.beside(NIGHT, &mut |world| {

@@ -13,6 +13,7 @@ use shared::workload::{Namespace, ObjectRef, ScaleTarget, Workload};
 
 use super::beside::Unit;
 use super::neighbours::Neighbours;
+use crate::keda;
 
 /// One schedule's workloads are brought to one state, whatever the clock says, and nothing else is touched: the one-shot mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -218,7 +219,11 @@ impl Snapshot {
         let former_target = former.and_then(|former| former.scale_target.clone());
         if former_target != workload.scale_target {
             self.unscale(&namespace, former_target, &object.name, dirty);
-            if let Some(target) = workload.scale_target.as_ref().filter(|_| is_scaled_object(&object)) {
+            if let Some(target) = workload
+                .scale_target
+                .as_ref()
+                .filter(|_| keda::is_scaled_object(&object.group, &object.kind))
+            {
                 self.mark_target(&namespace, target, dirty);
                 let key = (namespace, self::target(target));
                 self.scaled_by.insert(key, Arc::clone(&object.name));
@@ -301,8 +306,4 @@ impl Snapshot {
             dirty.objects.extend(objects.keys().cloned());
         }
     }
-}
-
-fn is_scaled_object(object: &ObjectRef) -> bool {
-    *object.kind == *"ScaledObject" && *object.group == *"keda.sh"
 }

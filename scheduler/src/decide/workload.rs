@@ -12,6 +12,7 @@ use shared::workload::{FIELD_MANAGER, Rollout, Workload};
 
 use super::action::{Note, Purpose, Skip};
 use super::memory::later;
+use crate::keda;
 
 /// How long an unfinished rollout is waited for where its controller names no deadline.
 const ROLLOUT_PATIENCE: SignedDuration = SignedDuration::from_mins(10);
@@ -315,6 +316,17 @@ fn not_yet(workload: &Workload, verdict: &Verdict, known: &Known<'_>, now: Times
                 "a running Job is not suspended, which would kill its pods; name the kind with `running: true` to do so"
                     .to_owned(),
             tell: false,
+            again: None,
+        }));
+    }
+    if let Some(key) = keda::frozen_by(workload) {
+        return Err(Step::Skip(Skip {
+            reason: "FrozenByOwner",
+            message: format!(
+                "not put to sleep: under {key} KEDA would not bring its target back; take that off, or set \
+                 autoscaling.keda.sh/paused-replicas to the number that it is to have by day"
+            ),
+            tell: true,
             again: None,
         }));
     }

@@ -21,7 +21,7 @@ use crate::{
     control_plane::{ControlPlane, free_port},
     identity::Identity,
     process::{Process, Program},
-    programs::{program, repository},
+    programs::{module_folder, program},
     wait::wait_for,
 };
 
@@ -47,30 +47,53 @@ pub fn argocd_version() -> String {
 pub struct ArgoCd {
     // Before the folder goes with its control plane, these end.
     _processes: Vec<Process>,
-    folder: PathBuf,
+    starter: Starter,
+    /// What an API server is told of where the others are.
+    others: Vec<String>,
     port: u16,
     session: String,
 }
 
+/// One more API server of an Argo CD, which speaks TLS. Dropping it ends it.
+#[derive(Debug)]
+pub struct ArgoCdOverTls {
+    _process: Process,
+    /// `https://localhost:…`
+    pub url: String,
+    /// The certificate that Argo CD made for itself and signed itself, PEM.
+    pub certificate: String,
+}
+
 /// What starts each of the programs.
-struct Starter<'p> {
-    plane: &'p ControlPlane,
+#[derive(Debug)]
+struct Starter {
     program: PathBuf,
     folder: PathBuf,
     path: String,
 }
 
-impl Starter<'_> {
+impl Starter {
     /// `argocd-<name>`, as which it also asks the API server.
-    fn start(&self, name: &str, arguments: &[String]) -> anyhow::Result<Process> {
+    fn start(&self, plane: &ControlPlane, name: &str, arguments: &[String]) -> anyhow::Result<Process> {
         let name = format!("argocd-{name}");
-        let who = Identity::user(&name, &["system:masters"]);
-        let kubeconfig = self.plane.kubeconfig_for(&who)?.display().to_string();
+        let log = plane.folder().join(format!("{name}.log"));
+        self.start_as(plane, &name, arguments, log)
+    }
+
+    fn start_as(
+        &self,
+        plane: &ControlPlane,
+        name: &str,
+        arguments: &[String],
+        log: PathBuf,
+    ) -> anyhow::Result<Process> {
+        let who = Identity::user(name, &["system:masters"]);
+        let kubeconfig = plane.kubeconfig_for(&who)?.display().to_string();
         let folder = |name: &str| self.folder.join(name).display().to_string();
         let mut program = Program::new(&self.program)
             .args(arguments.iter().cloned())
             // One program that plays many parts, by the name in this variable.
-            .env("ARGOCD_BINARY_NAME", &name)
+            .env("ARGOCD_BINARY_NAME", name)
             .env("PATH", &self.path)
             .env("HOME", folder("home"))
             .env("TMPDIR", folder("tmp"))
@@ -86,7 +109,7 @@ impl Starter<'_> {
                 .arg(format!("--kubeconfig={kubeconfig}"))
                 .arg(format!("--namespace={ARGOCD_NAMESPACE}"));
         }
-        Process::start(&name, &program, self.plane.folder().join(format!("{name}.log")))
+        Process::start(name, &program, log)
     }
 }
 
@@ -94,7 +117,7 @@ impl ArgoCd {
     /// Starts one and waits until its API answers.
     pub async fn start(plane: &ControlPlane, with_application_sets: bool) -> anyhow::Result<Self> {
         let program = tokio::task::spawn_blocking(|| program("argocd")).await??;
-        let manifests = tokio::task::spawn_blocking(module_folder).await??.join("manifests");
+        let manifests = tokio::task::spawn_blocking(sources).await??.join("manifests");
         let folder = plane.folder().join("argocd");
         for name in ["home", "tmp", "tls", "ssh", "bin", "redis"] {
             let path = folder.join(name);
@@ -116,16 +139,22 @@ impl ArgoCd {
         ];
         let path = std::env::var("PATH").unwrap_or_default();
         let starter = Starter {
-            plane,
             program,
             path: format!("{}:{path}", folder.join("bin").display()),
-            folder: folder.clone(),
+            folder,
         };
         let to_repo = format!("--repo-server=127.0.0.1:{repo}");
         let to_redis = format!("--redis=127.0.0.1:{redis}");
         let metrics = || Ok::<_, anyhow::Error>(format!("--metrics-port={}", free_port()?));
         let plain = "--repo-server-plaintext".to_owned();
+        let others = vec![
+            "--dex-server=http://127.0.0.1:1".to_owned(),
+            plain.clone(),
+            to_repo.clone(),
+            to_redis.clone(),
+        ];
         processes.push(starter.start(
+            plane,
             "repo-server",
             &[
                 format!("--port={repo}"),
@@ -137,21 +166,24 @@ impl ArgoCd {
                 to_redis.clone(),
             ],
         )?);
+        processes.push(
+            starter.start(
+                plane,
+                "server",
+                &[
+                    format!("--port={api}"),
+                    "--address=127.0.0.1".to_owned(),
+                    "--metrics-address=127.0.0.1".to_owned(),
+                    metrics()?,
+                    "--insecure".to_owned(),
+                ]
+                .into_iter()
+                .chain(others.iter().cloned())
+                .collect::<Vec<_>>(),
+            )?,
+        );
         processes.push(starter.start(
-            "server",
-            &[
-                format!("--port={api}"),
-                "--address=127.0.0.1".to_owned(),
-                "--metrics-address=127.0.0.1".to_owned(),
-                metrics()?,
-                "--insecure".to_owned(),
-                "--dex-server=http://127.0.0.1:1".to_owned(),
-                plain.clone(),
-                to_repo.clone(),
-                to_redis.clone(),
-            ],
-        )?);
-        processes.push(starter.start(
+            plane,
             "application-controller",
             &[
                 metrics()?,
@@ -164,6 +196,7 @@ impl ArgoCd {
         )?);
         if with_application_sets {
             processes.push(starter.start(
+                plane,
                 "applicationset-controller",
                 &[
                     format!("--metrics-addr=127.0.0.1:{}", free_port()?),
@@ -177,7 +210,8 @@ impl ArgoCd {
         let session = session(plane, &processes, api).await?;
         Ok(Self {
             _processes: processes,
-            folder,
+            starter,
+            others,
             port: api,
             session,
         })
@@ -186,6 +220,32 @@ impl ArgoCd {
     /// `127.0.0.1:…` of the API, which speaks plain HTTP.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Starts one more API server, as it is without `--insecure`, and waits until it serves.
+    pub async fn serve_tls(&self, plane: &ControlPlane) -> anyhow::Result<ArgoCdOverTls> {
+        let port = free_port()?;
+        let mut arguments = vec![
+            format!("--port={port}"),
+            "--address=127.0.0.1".to_owned(),
+            "--metrics-address=127.0.0.1".to_owned(),
+            format!("--metrics-port={}", free_port()?),
+        ];
+        arguments.extend(self.others.iter().cloned());
+        let log = plane.folder().join("argocd-server-over-tls.log");
+        let process = self.starter.start_as(plane, "argocd-server", &arguments, log)?;
+        process
+            .wait_for_log(&format!("serving on port {port}"), START_DEADLINE)
+            .await?;
+        let secrets: Api<Secret> = Api::namespaced(plane.admin().await?, ARGOCD_NAMESPACE);
+        let data = secrets.get("argocd-secret").await?.data.unwrap_or_default();
+        let certificate = data.get("tls.crt").context("Argo CD has made no certificate")?;
+        Ok(ArgoCdOverTls {
+            _process: process,
+            // The name is in its certificate, the address is not.
+            url: format!("https://localhost:{port}"),
+            certificate: String::from_utf8_lossy(&certificate.0).into_owned(),
+        })
     }
 
     /// A new token of an account: `offhours` has an administrator's rights, `nobody` has none.
@@ -204,26 +264,19 @@ impl ArgoCd {
 
     /// A new Git repository, which Argo CD can read.
     pub async fn repository(&self, name: &str) -> anyhow::Result<GitRepository> {
-        let path = self.folder.join("git").join(name);
+        let path = self.starter.folder.join("git").join(name);
         tokio::task::spawn_blocking(move || GitRepository::new(path)).await?
     }
 }
 
-/// The source of Argo CD's manifests: its module, downloaded already by whoever built it.
-fn module_folder() -> anyhow::Result<PathBuf> {
+/// The source of Argo CD's manifests.
+fn sources() -> anyhow::Result<PathBuf> {
     let version = argocd_version();
     let major = version.split('.').next().unwrap_or_default();
-    let output = Command::new("go")
-        .args(["mod", "download", "-json"])
-        .arg(format!("github.com/argoproj/argo-cd/v{major}"))
-        .current_dir(repository().join(format!("tests/controlplane/argocd-{version}")))
-        .output()
-        .context("failed to run go")?;
-    let told: Value = serde_json::from_slice(&output.stdout).context("`go mod download` says nothing readable")?;
-    match told.get("Dir").and_then(Value::as_str) {
-        Some(folder) => Ok(PathBuf::from(folder)),
-        None => bail!("the module of Argo CD {version} cannot be had: {told}"),
-    }
+    module_folder(
+        &format!("argocd-{version}"),
+        &format!("github.com/argoproj/argo-cd/v{major}"),
+    )
 }
 
 /// Its definitions and settings, from its own manifests.

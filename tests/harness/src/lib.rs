@@ -91,7 +91,7 @@ mod programs;
 mod proxy;
 mod wait;
 
-pub use argocd::{ARGOCD_NAMESPACE, ArgoCd, GitRepository, argocd_version};
+pub use argocd::{ARGOCD_NAMESPACE, ArgoCd, ArgoCdOverTls, GitRepository, argocd_version};
 pub use audit::{AuditLevel, AuditLog, AuditQuery, AuditedRequest, Mark, PRODUCT_GROUP};
 pub use control_plane::{ControlPlane, free_port, install_crypto_provider};
 pub use identity::Identity;

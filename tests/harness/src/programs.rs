@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use serde_json::Value;
 
 /// The root of the repository.
 pub fn repository() -> PathBuf {
@@ -43,6 +44,21 @@ pub fn program(name: &str) -> anyhow::Result<PathBuf> {
         .get(name)
         .cloned()
         .with_context(|| format!("build.sh --paths did not name {name}"))
+}
+
+/// The folder of a Go module's sources (manifests, definitions), downloaded already by whoever built it. `module`: which of
+/// `tests/controlplane` builds it.
+pub(crate) fn module_folder(module: &str, path: &str) -> anyhow::Result<PathBuf> {
+    let output = Command::new("go")
+        .args(["mod", "download", "-json", path])
+        .current_dir(repository().join("tests/controlplane").join(module))
+        .output()
+        .context("failed to run go")?;
+    let told: Value = serde_json::from_slice(&output.stdout).context("`go mod download` says nothing readable")?;
+    match told.get("Dir").and_then(Value::as_str) {
+        Some(folder) => Ok(PathBuf::from(folder)),
+        None => bail!("the sources of {path} cannot be had: {told}"),
+    }
 }
 
 /// As [`program`], for several. The names may be words of build.sh (`controlplane`).

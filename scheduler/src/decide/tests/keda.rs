@@ -70,7 +70,7 @@ fn case_3_10_without_a_pause_of_its_owner_it_is_paused_at_zero_and_awake_again_b
 fn an_earlier_pause_of_its_owner_comes_back_exactly() {
     for (key, value) in [
         (PAUSED_REPLICAS, "3"),
-        (PAUSED, "true"),
+        (PAUSED, "false"),
         ("autoscaling.keda.sh/paused-scale-in", "true"),
     ] {
         let mut keda = keda(office());
@@ -81,6 +81,28 @@ fn an_earlier_pause_of_its_owner_comes_back_exactly() {
         assert_eq!(keda.world.annotation(&scaler, PAUSED_REPLICAS), Some("0"), "{key}");
         keda.at(MORNING);
         assert_eq!(keda.annotations(&scaler), before, "{key}");
+    }
+}
+
+/// KEDA 2.21: a target of one that is `paused` stands where it is, and one under `paused-scale-out` is never raised from 0.
+#[test]
+fn one_whose_number_keda_would_not_give_back_stays_up_and_that_is_told() {
+    for key in [PAUSED, "autoscaling.keda.sh/paused-scale-out"] {
+        let mut keda = keda(office());
+        let web = keda.world.deployment("shop", "web", 4);
+        let scaler = keda.scaled_object();
+        keda.world.annotate(&scaler, key, Some("true"));
+        assert_eq!(keda.at(NIGHT), [], "{key}");
+        let trouble = keda.decider.assessment(&scaler).unwrap().trouble.clone().unwrap();
+        assert_eq!(trouble.reason, "FrozenByOwner");
+        assert!(trouble.message.contains(key), "{}", trouble.message);
+        assert_eq!(keda.world.replicas(&web), Some(4));
+        // With a number of its own it comes back to that.
+        keda.world.annotate(&scaler, PAUSED_REPLICAS, Some("4"));
+        assert_eq!(keda.at("2026-12-01T23:00:00Z").len(), 1, "{key}");
+        assert_eq!(keda.world.annotation(&scaler, PAUSED_REPLICAS), Some("0"));
+        keda.at(MORNING);
+        assert_eq!(keda.annotations(&scaler), json!({key: "true", PAUSED_REPLICAS: "4"}));
     }
 }
 

@@ -1,4 +1,5 @@
-//! Nights under the real Argo CD: `make test-argocd`. They need programs of their own, so that `make test` leaves them out.
+//! Nights beside the real controllers of others: `make test-argocd`. They need programs of their own, so that `make test` leaves
+//! them out.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,14 +8,11 @@
     reason = "a test that breaks off is a test that fails; clippy sees tests only in functions marked so"
 )]
 
-mod api;
-mod nights;
+mod argocd;
+mod place;
 #[path = "../suite/product.rs"]
 #[allow(dead_code, reason = "shared with the other suites, which use all of it")]
 mod product;
-mod proxy;
-mod reverts;
 #[path = "../suite/roles.rs"]
 #[allow(dead_code, reason = "the same")]
 mod roles;
-mod stage;

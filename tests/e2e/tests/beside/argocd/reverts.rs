@@ -5,7 +5,7 @@ use anyhow::ensure;
 use harness::{ARGOCD_NAMESPACE, argocd_version, wait_for};
 use serde_json::{Value, json};
 
-use crate::stage::{LATER, Shop, deployment, policy, without_false};
+use super::stage::{LATER, Shop, deployment, policy, without_false};
 
 const IMAGE: &str = "nginx:1.27";
 
@@ -72,20 +72,7 @@ async fn rule_a7_a_person_who_resumes_by_night_is_told_of_and_keeps_what_they_wi
         anyhow::bail!("{conditions}")
     })
     .await?;
-    let events = shop
-        .stage
-        .kubectl(&[
-            "get",
-            "events",
-            "-n",
-            ARGOCD_NAMESPACE,
-            "-o",
-            "json",
-            "--field-selector",
-            &format!("involvedObject.name={}", shop.name),
-        ])
-        .await?;
-    ensure!(events.contains("PauseReverted"), "{events}");
+    shop.until_event("PauseReverted").await?;
     // The webhook holds the workload, whatever Argo CD now tries.
     shop.until_replicas("web", 0).await?;
     shop.turn("Up", "Rewrite").await?;

@@ -1,10 +1,14 @@
 //! Whole nights: the Application stays paused, its workloads stay asleep, and both come back as they were.
 
-use anyhow::{Context as _, ensure};
-use harness::{AuditQuery, Identity, wait_for};
+use anyhow::ensure;
+use harness::{ARGOCD_NAMESPACE, AuditQuery, Identity, wait_for};
+use scheduler::argo::application_ref;
 use serde_json::json;
 
-use crate::stage::{LATER, Shop, deployment, one_pass_identity, policy, without_false};
+use super::{
+    api::client,
+    stage::{LATER, Shop, deployment, one_pass_identity, policy, without_false},
+};
 
 const IMAGE: &str = "nginx:1.27";
 
@@ -210,16 +214,8 @@ async fn rule_a5_no_hook_is_run_by_a_night() -> anyhow::Result<()> {
     Ok(())
 }
 
-#[tokio::test]
-#[ignore = "SKIPPED: needs the real Argo CD (make test-argocd)"]
-async fn rule_a3_an_operation_in_flight_at_closing_time_is_waited_for() -> anyhow::Result<()> {
-    let files = [
-        ("web.yaml", deployment("web", Some(3), IMAGE)),
-        ("hook.yaml", hook(false)),
-    ];
-    let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));
-    let shop = Shop::start("flight", &files, &policy()).await?;
-    // A commit whose hook does not end: the sync that Argo CD begins runs on.
+/// A commit whose hook does not end: the sync that Argo CD begins runs on.
+async fn begin_a_sync_that_runs_on(shop: &Shop) -> anyhow::Result<()> {
     let web = deployment("web", Some(4), IMAGE);
     shop.repository
         .commit(&[("web.yaml", &web), ("hook.yaml", &hook(true))])?;
@@ -229,10 +225,11 @@ async fn rule_a3_an_operation_in_flight_at_closing_time_is_waited_for() -> anyho
         ensure!(state["phase"] == "Running", "{state}");
         Ok(())
     })
-    .await?;
+    .await
+}
 
-    shop.turn("Down", "Off").await?;
-    // It is paused, and yet what runs would put the replicas back.
+/// It is paused, and yet what runs would put the replicas back.
+async fn is_paused_and_stays_up(shop: &Shop) -> anyhow::Result<()> {
     wait_for("the pause", LATER, || async {
         let object = shop.application().await?;
         let saved = &object["metadata"]["annotations"]["offhours.platform.io/original-automated"];
@@ -244,17 +241,89 @@ async fn rule_a3_an_operation_in_flight_at_closing_time_is_waited_for() -> anyho
         shop.refresh().await?;
         ensure!(shop.replicas("web").await? == 3, "asleep under a running operation");
     }
-    let path = format!("/api/v1/applications/{}/operation", shop.name);
-    let (status, answer) = shop.stage.argo.call(&http::Method::DELETE, &path, None).await?;
-    ensure!(status == 200, "{answer}");
+    Ok(())
+}
+
+/// Its operation was ended before its time; the night and the morning after that.
+async fn sleeps_and_wakes_after_the_end_of_its_operation(shop: &Shop) -> anyhow::Result<()> {
     shop.until_replicas("web", 0).await?;
-    stays_asleep(&shop).await?;
-    let phase = shop.application().await?["status"]["operationState"]["phase"].take();
-    let phase = phase.as_str().context("no phase")?.to_owned();
-    ensure!(phase == "Failed", "{phase}");
+    stays_asleep(shop).await?;
+    let state = shop.application().await?["status"]["operationState"].take();
+    ensure!(state["phase"] == "Failed", "{state}");
     shop.turn("Up", "Off").await?;
     shop.until_replicas("web", 3).await?;
     shop.until_resumed().await?;
+    Ok(())
+}
+
+fn with_a_hook() -> [(&'static str, String); 2] {
+    [
+        ("web.yaml", deployment("web", Some(3), IMAGE)),
+        ("hook.yaml", hook(false)),
+    ]
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs the real Argo CD (make test-argocd)"]
+async fn rule_a3_an_operation_in_flight_at_closing_time_is_waited_for() -> anyhow::Result<()> {
+    let files = with_a_hook();
+    let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));
+    let shop = Shop::start("flight", &files, &policy()).await?;
+    begin_a_sync_that_runs_on(&shop).await?;
+    shop.turn("Down", "Off").await?;
+    is_paused_and_stays_up(&shop).await?;
+    let path = format!("/api/v1/applications/{}/operation", shop.name);
+    let (status, answer) = shop.stage.argo.call(&http::Method::DELETE, &path, None).await?;
+    ensure!(status == 200, "{answer}");
+    sleeps_and_wakes_after_the_end_of_its_operation(&shop).await
+}
+
+/// The servers give an operation five minutes, and so does this.
+#[tokio::test]
+#[ignore = "SKIPPED: needs the real Argo CD (make test-argocd)"]
+async fn rule_a3_one_that_runs_on_is_terminated_where_the_schedule_says_so() -> anyhow::Result<()> {
+    let files = with_a_hook();
+    let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));
+    let shop = Shop::start("terminate", &files, &policy()).await?;
+    begin_a_sync_that_runs_on(&shop).await?;
+    shop.turn_with("Down", "Off", &json!({"pause": true, "terminate": true}))
+        .await?;
+    is_paused_and_stays_up(&shop).await?;
+    wait_for("the end of the operation", LATER * 2, || async {
+        let state = shop.application().await?["status"]["operationState"].take();
+        ensure!(state["phase"] != "Running", "{state}");
+        Ok(())
+    })
+    .await?;
+    sleeps_and_wakes_after_the_end_of_its_operation(&shop).await?;
+    shop.until_event("OperationTerminated").await
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs the real Argo CD (make test-argocd)"]
+async fn rule_a3_the_http_api_ends_an_operation_too_and_one_that_is_over_is_as_good() -> anyhow::Result<()> {
+    let files = with_a_hook();
+    let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));
+    let shop = Shop::start_alone("end", &files, &policy()).await?;
+    begin_a_sync_that_runs_on(&shop).await?;
+    let argo = &shop.stage.argo;
+    let api = client(&argo.address(), &argo.token("offhours", LATER * 30).await?)?;
+    let reference = application_ref(ARGOCD_NAMESPACE, shop.name.as_str());
+    ensure!(api.list().await?.iter().any(|one| one.reference() == reference));
+    let phase = "/status/operationState/phase";
+    let end = serde_json::from_value(json!([
+        {"op": "test", "path": phase, "value": "Running"},
+        {"op": "replace", "path": phase, "value": "Terminating"},
+    ]))?;
+    api.patch(&reference, &end).await?;
+    wait_for("the end of the operation", LATER, || async {
+        let state = shop.application().await?["status"]["operationState"].take();
+        ensure!(state["phase"] == "Failed", "{state}");
+        Ok(())
+    })
+    .await?;
+    let after: serde_json::Value = serde_json::from_slice(&api.patch(&reference, &end).await?)?;
+    ensure!(after.pointer(phase) == Some(&json!("Failed")), "{after}");
     Ok(())
 }
 

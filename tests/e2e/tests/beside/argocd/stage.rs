@@ -1,17 +1,18 @@
 //! One control plane with one Argo CD and the product's servers for all tests of this program; a namespace, a schedule, a Git
 //! repository and an Application for each.
 
-use std::time::Duration;
+use std::ops::{Deref, DerefMut};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use harness::{ARGOCD_NAMESPACE, ArgoCd, GitRepository, Identity, Product, offhours_binary, wait_for};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::product::{Cluster, Ended, OWN_NAMESPACE};
-
-/// Long enough for anything that Argo CD does on a busy machine.
-pub const LATER: Duration = Duration::from_secs(300);
+pub use crate::place::{LATER, deployment};
+use crate::{
+    place::{self, Place},
+    product::{Cluster, Ended, OWN_NAMESPACE},
+};
 
 pub struct Stage {
     pub cluster: Cluster,
@@ -59,15 +60,12 @@ impl Stage {
 
     /// Runs kubectl as the administrator of the cluster; what it prints.
     pub async fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
-        Ok(self.cluster.plane.kubectl(arguments)?.ok().await?.stdout)
+        place::kubectl(&self.cluster, arguments).await
     }
 
     /// An object as JSON.
     pub async fn get(&self, kind: &str, namespace: &str, name: &str) -> anyhow::Result<Value> {
-        let text = self
-            .kubectl(&["get", kind, name, "-n", namespace, "-o", "json"])
-            .await?;
-        serde_json::from_str(&text).with_context(|| text)
+        place::get(&self.cluster, kind, namespace, name).await
     }
 }
 
@@ -77,10 +75,22 @@ pub struct Shop {
     /// Of the Application.
     pub name: String,
     /// Of its workloads.
-    pub namespace: String,
-    /// Of its schedule.
-    pub schedule: String,
+    place: Place,
     pub repository: GitRepository,
+}
+
+impl Deref for Shop {
+    type Target = Place;
+
+    fn deref(&self) -> &Place {
+        &self.place
+    }
+}
+
+impl DerefMut for Shop {
+    fn deref_mut(&mut self) -> &mut Place {
+        &mut self.place
+    }
 }
 
 /// A policy with all that a pause could lose.
@@ -101,21 +111,6 @@ pub fn without_false(policy: &Value) -> Value {
     policy
 }
 
-/// A Deployment with or without a number of replicas.
-pub fn deployment(name: &str, replicas: Option<u32>, image: &str) -> String {
-    let mut spec = json!({
-        "selector": {"matchLabels": {"app": name}},
-        "template": {
-            "metadata": {"labels": {"app": name}},
-            "spec": {"containers": [{"name": "c", "image": image}]},
-        },
-    });
-    if let Some(replicas) = replicas {
-        spec["replicas"] = json!(replicas);
-    }
-    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}).to_string()
-}
-
 impl Shop {
     /// A namespace under a schedule of its own with these files in Git, without an Application.
     pub async fn without_application(prefix: &str, files: &[(&str, &str)]) -> anyhow::Result<Self> {
@@ -124,18 +119,15 @@ impl Shop {
 
     /// The same on another stage.
     pub async fn on(stage: &'static Stage, prefix: &str, files: &[(&str, &str)]) -> anyhow::Result<Self> {
-        let schedule = stage.cluster.plane.unique_name(prefix);
-        let labels = [("offhours.platform.io/schedule", schedule.as_str())];
-        let namespace = stage.cluster.plane.namespace(prefix, &labels).await?;
-        let repository = stage.argo.repository(&schedule).await?;
+        let place = Place::new(&stage.cluster, prefix).await?;
+        let repository = stage.argo.repository(&place.schedule).await?;
         if !files.is_empty() {
             repository.commit(files)?;
         }
         Ok(Self {
             stage,
-            name: schedule.clone(),
-            namespace,
-            schedule,
+            name: place.schedule.clone(),
+            place,
             repository,
         })
     }
@@ -223,55 +215,36 @@ impl Shop {
         Ok((history, status["operationState"]["startedAt"].clone()))
     }
 
-    pub async fn replicas(&self, name: &str) -> anyhow::Result<Value> {
-        Ok(self.stage.get("deployment", &self.namespace, name).await?["spec"]["replicas"].take())
+    /// Applies the schedule, which the servers carry out: `Up` or `Down`, Applications paused.
+    pub async fn turn(&self, state: &str, enforcement: &str) -> anyhow::Result<()> {
+        self.turn_with(state, enforcement, &json!({"pause": true})).await
     }
 
-    pub async fn until_replicas(&self, name: &str, wanted: u32) -> anyhow::Result<()> {
-        wait_for(&format!("{name} at {wanted}"), LATER, || async {
-            let replicas = self.replicas(name).await?;
-            ensure!(
-                replicas == wanted,
-                "{replicas}; the schedule: {}",
-                self.conditions().await.unwrap_or_default()
-            );
+    /// The same with all that it says of Argo CD.
+    pub async fn turn_with(&self, state: &str, enforcement: &str, argo: &Value) -> anyhow::Result<()> {
+        self.place
+            .turn(state, &json!({"argo": argo, "enforcement": {"mode": enforcement}}))
+            .await
+    }
+
+    /// Waits for an Event on the Application; they come a moment after what they tell of.
+    pub async fn until_event(&self, reason: &str) -> anyhow::Result<()> {
+        let selector = format!("involvedObject.name={}", self.name);
+        let words = ["get", "events", "-n", ARGOCD_NAMESPACE, "--field-selector", &selector];
+        wait_for(&format!("an Event {reason}"), LATER, || async {
+            let events = self.stage.kubectl(&words).await?;
+            ensure!(events.contains(reason), "{events}");
             Ok(())
         })
         .await
-    }
-
-    /// Applies the schedule, which the servers carry out: `Up` or `Down`, Applications paused.
-    pub async fn turn(&self, state: &str, enforcement: &str) -> anyhow::Result<()> {
-        let window = if state == "Down" { "downtime" } else { "uptime" };
-        let schedule = json!({
-            "apiVersion": "offhours.platform.io/v1alpha1", "kind": "OffHoursSchedule",
-            "metadata": {"name": self.schedule},
-            "spec": {
-                "timeZone": "UTC", window: ["Mon-Sun 00:00-24:00"],
-                "argo": {"pause": true}, "enforcement": {"mode": enforcement},
-            },
-        });
-        self.stage.cluster.plane.apply(&schedule.to_string()).await
-    }
-
-    /// What the schedule says of itself.
-    pub async fn conditions(&self) -> anyhow::Result<Value> {
-        let object = self.stage.get("offhoursschedule", "default", &self.schedule).await?;
-        Ok(object["status"]["conditions"].clone())
     }
 
     /// Waits until nothing of ours is on the Application any more.
     pub async fn until_resumed(&self) -> anyhow::Result<Value> {
         wait_for(&format!("{} to be resumed", self.name), LATER, || async {
             let object = self.application().await?;
-            let annotations = object["metadata"]["annotations"]
-                .as_object()
-                .cloned()
-                .unwrap_or_default();
-            ensure!(
-                !annotations.keys().any(|key| key.starts_with("offhours.")),
-                "{annotations:?}"
-            );
+            let left = place::our_keys(&object);
+            ensure!(left.is_empty(), "{left:?}");
             Ok(object)
         })
         .await
@@ -284,10 +257,14 @@ impl Shop {
 
     /// The same in another scope.
     pub async fn one_pass_in(&self, action: &str, scope: &str, server: &str, token: &str) -> anyhow::Result<Ended> {
+        self.one_pass_with(&[("ACTION", action), ("SCHEDULE_SCOPE", scope)], server, token)
+            .await
+    }
+
+    /// The same with more variables.
+    pub async fn one_pass_with(&self, more: &[(&str, &str)], server: &str, token: &str) -> anyhow::Result<Ended> {
         let environment = [
-            ("ACTION", action),
             ("SCHEDULE_NAME", self.schedule.as_str()),
-            ("SCHEDULE_SCOPE", scope),
             ("ARGO_ENABLED", "true"),
             ("ARGO_SERVER", server),
             ("ARGO_SCHEME", "http"),
@@ -301,22 +278,13 @@ impl Shop {
             .env_clear()
             .env("KUBECONFIG", plane.kubeconfig_for(&one_pass_identity())?)
             .env("POD_NAMESPACE", OWN_NAMESPACE)
-            .envs(environment);
+            .envs(environment)
+            .envs(more.iter().copied());
         let output = tokio::task::spawn_blocking(move || command.output()).await??;
         let ended = Ended::of(&output);
         ensure!(!ended.text().contains("panicked"), "{}", ended.text());
         ensure!(!ended.text().contains(token), "the token is in the log");
         Ok(ended)
-    }
-
-    /// Waits until the servers have told of this on the schedule.
-    pub async fn until_told(&self, text: &str) -> anyhow::Result<()> {
-        wait_for(&format!("the schedule to tell of {text}"), LATER, || async {
-            let conditions = self.conditions().await?.to_string();
-            ensure!(conditions.contains(text), "{conditions}");
-            Ok(())
-        })
-        .await
     }
 }
 
