@@ -100,13 +100,15 @@ const EXPRESSIONS: &[(&str, &[&str])] = &[
     ("0 2 29 2 *", &["0 2 29 2 *"]),
 ];
 
-/// What croner cannot do: it has no answer (an error) where a whole local day is missing, as in Apia on 2011-12-30.
-fn day_is_missing_nearby(zone: &TimeZone, around: Timestamp) -> bool {
-    clock_changes(zone).into_iter().any(|change| {
-        let before = zone.to_offset(change - SignedDuration::from_secs(1)).seconds();
-        let jump = zone.to_offset(change).seconds() - before;
-        jump >= 12 * 3_600 && (change - around).get_seconds_total().abs() < 4 * 86_400
-    })
+/// What croner cannot do: it has no answer (an error) in a gap of more than two hours, such as the three of some stations in
+/// Antarctica, or Apia's whole day on 2011-12-30.
+fn long_gaps(zone: &TimeZone) -> Vec<Timestamp> {
+    let mut changes = clock_changes(zone);
+    changes.retain(|change| {
+        let before = zone.to_offset(*change - SignedDuration::from_secs(1)).seconds();
+        zone.to_offset(*change).seconds() - before > 2 * 3_600
+    });
+    changes
 }
 
 trait Seconds {
@@ -126,7 +128,9 @@ fn cron_agrees_with_croner_around_every_clock_change() {
     let mut disagreements = Vec::new();
     for (name, around) in places(&mut dice, 2, 2) {
         let zone = parse_zone(&name).unwrap();
-        if day_is_missing_nearby(zone.time_zone(), around) {
+        let gaps = long_gaps(zone.time_zone());
+        let is_near = |gap: &Timestamp| (*gap - around).get_seconds_total().abs() < 4 * 86_400;
+        if gaps.iter().any(is_near) {
             continue;
         }
         let chosen: Vec<_> = if is_long() {
@@ -153,7 +157,17 @@ fn cron_agrees_with_croner_around_every_clock_change() {
                 let previous = ours.previous(now, &zone);
                 let zoned = now.to_zoned(zone.time_zone().clone());
                 let found = theirs.iter().map(|cron| cron.find_next_occurrence(&zoned, false));
-                let expected = found.map(|found| found.unwrap().timestamp()).min().unwrap();
+                let expected: Result<Vec<_>, _> = found.map(|found| Ok(found?.timestamp())).collect();
+                let expected = match expected {
+                    Ok(found) => found.into_iter().min().unwrap(),
+                    // The next one may be years ahead, and in such a gap.
+                    Err(error @ croner::errors::CronError::TimeSearchLimitExceeded) => {
+                        assert!(gaps.iter().any(|gap| *gap > now), "{name} {text} after {now}: {error}");
+                        now = next;
+                        continue;
+                    }
+                    Err(error) => panic!("{name} {text} after {now}: {error}"),
+                };
                 let found = theirs.iter().map(|cron| cron.find_previous_occurrence(&zoned, true));
                 // Croner gives up where nothing fired since the year 1.
                 let expected_previous = found.filter_map(Result::ok).map(|found| found.timestamp()).max();
