@@ -29,8 +29,8 @@ WORKDIR /source
 FROM toolchain AS recipe
 COPY . .
 RUN find . -name '*.rs' -not -path './target/*' -delete \
- && for crate in shared cluster scheduler webhook certs tests/harness tests/e2e; do mkdir -p "$crate/src" && : >"$crate/src/lib.rs"; done \
- && mkdir -p cli/src && echo 'fn main() {}' >cli/src/main.rs \
+ && for crate in shared cluster scheduler webhook certs tests/harness tests/e2e; do mkdir -p "$crate/src" && echo '//! Nothing.' >"$crate/src/lib.rs"; done \
+ && mkdir -p cli/src && printf '//! Nothing.\nfn main() {}\n' >cli/src/main.rs \
  && find . -type f -not -name Cargo.toml -not -name Cargo.lock -not -name '*.rs' -not -name rust-toolchain.toml -delete
 
 FROM toolchain AS dependencies
