@@ -65,7 +65,7 @@ test: controlplane chart-tools ## unit, property and end-to-end tests (12 minute
 	PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED-2026} $(CARGO) test --workspace --no-fail-fast
 	@echo "SKIPPED the life of a release: it is in make test-install"
 	@echo "SKIPPED the long suites: they are in make test-long"
-	@echo "SKIPPED nights under the real Argo CD: they are in make test-argocd"
+	@echo "SKIPPED nights under the real Argo CD and Flux: they are in make test-argocd and test-flux"
 
 .PHONY: chart-test
 chart-test: controlplane chart-tools ## what the chart renders and refuses (part of make test)
@@ -99,14 +99,22 @@ test-long: controlplane chart-tools ## what is too long for make test: exhaustiv
 fuzz: ## fuzz the parsers of schedules for FUZZ_SECONDS (needs a nightly compiler)
 	@.ci/fuzz
 
-# Its programs are no part of `make controlplane`: they take a quarter of an hour to build, once per machine. The nights wait for
-# others most of the time, so that several pass at once.
+# Their programs are no part of `make controlplane`: they take up to a quarter of an hour each to build, once per machine. What is
+# waited for there are others, so that many nights pass at once.
+BESIDE = $(CARGO) test -p e2e --test beside
+BESIDE_OPTIONS = -- --ignored --test-threads=6
+
 .PHONY: test-argocd
 test-argocd: controlplane build ## nights under the real Argo CD (ARGOCD_VERSION=2.14 for another one than 3.2)
 	@command -v redis-server >/dev/null || { \
 	  echo "Argo CD needs redis-server, which is not on PATH; install it (Debian, Ubuntu: apt-get install redis-server)" >&2; exit 1; }
 	@GOFLAGS="-p=2 $$GOFLAGS" nice tests/controlplane/build.sh argocd
-	$(CARGO) test -p e2e --test beside argocd:: -- --ignored --test-threads=6
+	$(BESIDE) argocd:: $(BESIDE_OPTIONS)
+
+.PHONY: test-flux
+test-flux: controlplane build ## nights under the real kustomize-controller of Flux
+	@GOFLAGS="-p=2 $$GOFLAGS" nice tests/controlplane/build.sh flux
+	$(BESIDE) flux:: $(BESIDE_OPTIONS)
 
 .PHONY: bench-schedule
 bench-schedule: ## cost of questions to a schedule, beside croner

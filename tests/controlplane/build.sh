@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the programs that tests, demo and benches run on, once per machine, into a cache outside git.
 #
-#   build.sh [WORD...]           build what is missing (WORD: controlplane (default), all, argocd, or a program's name)
+#   build.sh [WORD...]           build what is missing (WORD: controlplane (default), all, argocd, flux, or a program's name)
 #   build.sh --paths [WORD...]   build nothing; print "program=path" for each, or say what is missing and fail
 #
 # KUBE_VERSION        the column of versions.env (1.36 or 1.37)
@@ -40,7 +40,7 @@ fi
 
 programs=()
 for word in "$@"; do
-  list=$(programs_of "$word") || die "unknown program $word" "known: controlplane, argocd, $(programs_of all)"
+  list=$(programs_of "$word") || die "unknown program $word" "known: controlplane, argocd, flux, $(programs_of all)"
   for program in $list; do
     # one program may come with several words
     [[ " ${programs[*]:-} " == *" $program "* ]] || programs+=("$program")
@@ -111,8 +111,7 @@ for program in "${missing[@]}"; do
   path=$(path_of "$program")
   [[ -x $path ]] && continue # built by the run we waited for
   describe "$program"
-  module_path=${package%%/cmd/*}
-  module_path=${module_path%/cmd}
+  module_path=$(module_path_of "$package")
   grep -Eq "^(require)?[[:space:]]*$module_path $version( |$)" "$here/$module/go.mod" ||
     die "$here/$module/go.mod does not hold $module_path $version of versions.env" "run: tests/controlplane/update.sh"
 

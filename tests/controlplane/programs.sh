@@ -35,8 +35,10 @@ programs_of() {
   case $1 in
     controlplane) echo etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok ;;
     etcd | kube-apiserver | kube-controller-manager | kube-scheduler | kubectl) echo "$1" ;;
-    kwok | helm | kubeconform | helm-unittest | promtool) echo "$1" ;;
-    argocd) echo argocd ;; # by itself: a quarter of an hour, and only make test-argocd needs it
+    kwok | helm | kubeconform | helm-unittest | promtool | kustomize-controller) echo "$1" ;;
+    # each by itself: some minutes to a quarter of an hour, and only make test-argocd or test-flux needs them
+    argocd) echo argocd ;;
+    flux) echo kustomize-controller ;;
     all) echo etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok helm kubeconform helm-unittest promtool ;;
     *) return 1 ;;
   esac
@@ -68,6 +70,14 @@ describe() {
       local major=${version%%.*}
       module=argocd-$ARGOCD_VERSION package=github.com/argoproj/argo-cd/$major/cmd
       stamp="-X github.com/argoproj/argo-cd/$major/common.version=${version#v}" ;;
+    kustomize-controller)
+      module=kustomize-controller package=github.com/fluxcd/kustomize-controller version=$KUSTOMIZE_CONTROLLER ;;
     *) return 1 ;;
   esac
+}
+
+# module_path_of PACKAGE: the Go module that holds it.
+module_path_of() {
+  local path=${1%%/cmd/*}
+  printf '%s' "${path%/cmd}"
 }

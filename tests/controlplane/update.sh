@@ -2,8 +2,9 @@
 # Writes the modules anew from versions.env: run it after a change there, then commit go.mod and go.sum.
 # One module per line, because their replace lines clash. Needs the module proxy.
 #
-#   update.sh            all of them
-#   update.sh argocd     those of Argo CD alone
+#   update.sh                all of them
+#   update.sh argocd         those of Argo CD alone
+#   update.sh flux           the same
 set -euo pipefail
 
 # shellcheck source=programs.sh
@@ -19,13 +20,29 @@ fresh() {
   [[ -z ${2:-} ]] || printf '\n%s\n' "$2" >>go.mod
 }
 
-# Argo CD works with the versions that its own go.mod replaces by; outside, those lines must be said again.
+# own_lines MODULE VERSION: what its go.mod replaces and excludes; outside, those lines must be said again. Folders of its own
+# are modules with versions, outside.
+own_lines() {
+  local own
+  own=$(cd / && go mod download -json "$1@$2" | sed -n 's/.*"GoMod": "\(.*\)",*/\1/p')
+  awk '/^(replace|exclude) \($/ { block = 1 }
+    /^(replace|exclude) / || block { if (!/=> \.\//) print }
+    /^\)/ { block = 0 }' "$own"
+}
+
 argocd_modules() {
-  local ARGOCD_VERSION own
+  local ARGOCD_VERSION
   for ARGOCD_VERSION in $(known_argocd_versions); do
-    describe argocd
-    own=$(cd / && go mod download -json "${package%/cmd}@$version" | sed -n 's/.*"GoMod": "\(.*\)",*/\1/p')
-    fresh "$module" "$(sed -n '/^replace/,$p' "$own")"
+    alone argocd
+  done
+}
+
+# alone PROGRAM...: a module with the lines of its own go.mod
+alone() {
+  local program
+  for program in "$@"; do
+    describe "$program"
+    fresh "$module" "$(own_lines "$(module_path_of "$package")" "$version")"
     go get -tool "$package@$version"
   done
 }
@@ -35,9 +52,18 @@ case ${1:-} in
     argocd_modules
     exit
     ;;
-  "") argocd_modules ;;
+  flux)
+    # shellcheck disable=SC2046
+    alone $(programs_of "$1")
+    exit
+    ;;
+  "")
+    argocd_modules
+    # shellcheck disable=SC2046
+    alone $(programs_of flux)
+    ;;
   *)
-    echo "update.sh: unknown word $1 (known: argocd)" >&2
+    echo "update.sh: unknown word $1 (known: argocd, flux)" >&2
     exit 1
     ;;
 esac

@@ -31,6 +31,13 @@ impl Identity {
         )
     }
 
+    /// The same in one more group.
+    #[must_use]
+    pub fn in_group(mut self, group: &str) -> Self {
+        self.groups.push(group.to_owned());
+        self
+    }
+
     /// A text fit for a file name, one per identity.
     pub(crate) fn file_stem(&self) -> String {
         let all = std::iter::once(&self.user)

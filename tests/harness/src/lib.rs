@@ -67,7 +67,8 @@
 //! - A StatefulSet with claims: [`ControlPlane::volumes`] first.
 //! - Faults: [`ControlPlane::restart`], [`ControlPlane::without`] and [`ControlPlane::signal`] for each program; a
 //!   [`Proxy`] between product and API server makes a death, a refusal, a cut or a stall at the n-th write.
-//! - The real Argo CD: [`ArgoCd::start`], and a Git repository for it with [`ArgoCd::repository`].
+//! - The real Argo CD: [`ArgoCd::start`], and a Git repository for it with [`ArgoCd::repository`]. The real Flux, with what it
+//!   fetches: [`Flux::start`], [`Flux::publish`].
 //! - Pods are steered by annotations in the pod template: `harness/never-ready: "true"`, `harness/ready-after: 3s`,
 //!   `harness/runs-on: "true"` (a Job's pod that does not complete).
 //! - Logs stay in `target/harness/<pid>-<n>-<name>/` (those of the last eight programs), and a test that fails names the
@@ -77,8 +78,10 @@
 
 mod argocd;
 mod audit;
+mod content_server;
 mod control_plane;
 mod flags;
+mod flux;
 mod folder;
 mod identity;
 mod kubectl;
@@ -93,7 +96,9 @@ mod wait;
 
 pub use argocd::{ARGOCD_NAMESPACE, ArgoCd, ArgoCdOverTls, GitRepository, argocd_version};
 pub use audit::{AuditLevel, AuditLog, AuditQuery, AuditedRequest, Mark, PRODUCT_GROUP};
+pub use content_server::ContentServer;
 pub use control_plane::{ControlPlane, free_port, install_crypto_provider};
+pub use flux::Flux;
 pub use identity::Identity;
 pub use kubectl::{Kubectl, KubectlOutput};
 pub use metrics_server::MetricsServer;

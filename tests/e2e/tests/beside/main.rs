@@ -1,5 +1,5 @@
-//! Nights beside the real controllers of others: `make test-argocd`. They need programs of their own, so that `make test` leaves
-//! them out.
+//! Nights beside the real controllers of others: `make test-argocd`, `make test-flux`. They need programs of
+//! their own, so that `make test` leaves them out.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,6 +9,7 @@
 )]
 
 mod argocd;
+mod flux;
 mod place;
 #[path = "../suite/product.rs"]
 #[allow(dead_code, reason = "shared with the other suites, which use all of it")]

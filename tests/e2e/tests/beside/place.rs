@@ -30,6 +30,20 @@ impl Place {
         })
     }
 
+    /// Runs kubectl as the administrator of the cluster; what it prints.
+    pub async fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        kubectl(self.cluster, arguments).await
+    }
+
+    /// Creates or changes an object of the namespace.
+    pub async fn apply(&self, object: &Value) -> anyhow::Result<()> {
+        let apply = self
+            .cluster
+            .plane
+            .kubectl(&["apply", "-n", &self.namespace, "-f", "-"])?;
+        apply.stdin(object.to_string()).ok().await.map(drop)
+    }
+
     /// An object of the namespace as JSON.
     pub async fn get(&self, kind: &str, name: &str) -> anyhow::Result<Value> {
         get(self.cluster, kind, &self.namespace, name).await
