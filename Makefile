@@ -36,9 +36,10 @@ controlplane: ## build etcd, Kubernetes and kwok once per machine (about 8 minut
 chart-tools: ## build helm, kubeconform, helm-unittest and promtool once per machine (some minutes the first time)
 	@tests/controlplane/build.sh helm kubeconform helm-unittest promtool
 
+# With the examples, dependencies get the features that tests ask of them: what this compiles, `make test` finds.
 .PHONY: build
 build: ## build the programs
-	$(CARGO) build --workspace --bins
+	$(CARGO) build --workspace --bins --examples
 
 .PHONY: demo
 demo: controlplane build ## a namespace falls asleep, is held, and comes back (KEEP=1 leaves it running)
@@ -125,14 +126,16 @@ fixtures: controlplane ## record anew what clients send to the webhook, for its 
 	@tests/controlplane/build.sh helm
 	$(CARGO) test -p e2e --test suite -- --ignored --exact webhook::fixtures::record_what_clients_send
 
-# Both servers as they are shipped: the product and the bare one beside it are built alike.
+# One call for all benches through an API server: one set of features, hence dependencies are compiled once.
+.PHONY: bench-build
+bench-build: controlplane
+	$(CARGO) build --release --workspace --bin offhours --bin bench-scheduler --bench webhook
+
 .PHONY: bench-webhook
-bench-webhook: controlplane ## what the webhook costs a request through a real API server, beside none and a bare server (20 minutes)
-	$(CARGO) build --release -p offhours --bin offhours
-	OFFHOURS_BIN=$(TARGET)/release/offhours $(CARGO) bench -p e2e --bench webhook
+bench-webhook: bench-build ## what the webhook costs a request through a real API server, beside none and a bare server (20 minutes)
+	OFFHOURS_BIN=$(TARGET)/release/offhours $(CARGO) bench --workspace --bench webhook
 
 # BENCH_PAIRS, BENCH_OBJECTS, BENCH_WATCHED and BENCH_IDLE_SECONDS make it shorter or longer.
 .PHONY: bench-scheduler
-bench-scheduler: controlplane ## the scheduler beside a raw loop of the same PATCHes (about 20 minutes)
-	$(CARGO) build --release -p offhours -p e2e --bin offhours --bin bench-scheduler
+bench-scheduler: bench-build ## the scheduler beside a raw loop of the same PATCHes (about 20 minutes)
 	OFFHOURS_BIN=$(TARGET)/release/offhours $(TARGET)/release/bench-scheduler

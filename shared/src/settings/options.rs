@@ -283,8 +283,8 @@ pub const OPTIONS: &[Row] = &[
         "The longest that one call about the lease may take"),
     row("write-timeout", "OFFHOURS_WRITE_TIMEOUT", Form::Duration, Some("5s"), Group::Scheduler,
         "The longest that one write may take"),
-    row("write-concurrency", "OFFHOURS_WRITE_CONCURRENCY", Form::Whole { least: 1, most: 1_000 }, Some("16"), Group::Scheduler,
-        "Writes under way at a time"),
+    row("write-concurrency", "OFFHOURS_WRITE_CONCURRENCY", Form::Whole { least: 1, most: 1_000 }, Some("64"), Group::Scheduler,
+        "Writes under way at a time, at most; fewer while the API server answers that they are too many"),
     row("write-rate", "OFFHOURS_WRITE_RATE", Form::Whole { least: 0, most: 1_000_000 }, Some("0"), Group::Scheduler,
         "Writes started in a second, at most; 0: as many as the cluster takes"),
 

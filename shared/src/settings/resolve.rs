@@ -281,7 +281,7 @@ impl Given {
             lease_retry_period: self.duration("lease-retry-period"),
             lease_call_timeout: self.duration("lease-call-timeout"),
             write_timeout: self.duration("write-timeout"),
-            write_concurrency: usize::try_from(self.whole("write-concurrency")).unwrap_or(16),
+            write_concurrency: usize::try_from(self.whole("write-concurrency")).unwrap_or(64),
             write_rate: u32::try_from(self.whole("write-rate")).ok().filter(|rate| *rate > 0),
         }
     }

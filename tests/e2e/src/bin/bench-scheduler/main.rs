@@ -9,11 +9,11 @@ mod stage;
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use tokio::time::sleep;
 
 use report::{Pairs, Requests, say};
-use stage::{Stage, Turn};
+use stage::{Beside, Stage};
 
 /// A number from the environment.
 fn number(name: &str, default: usize) -> anyhow::Result<usize> {
@@ -36,32 +36,34 @@ async fn main() -> anyhow::Result<()> {
         "raw loop: {objects} Deployments of 8 KB, {concurrency} requests at a time"
     ))?;
 
-    let (mut down, mut up) = (Pairs::new("down"), Pairs::new("up"));
+    let mut ours = [Pairs::new("ours, down"), Pairs::new("ours, up")];
+    // What part of it every follower pays: the API server tells of each change.
+    let mut followed = [
+        Pairs::new("raw loop beside one watch, down"),
+        Pairs::new("raw loop beside one watch, up"),
+    ];
     for pair in 0..pairs {
         // Who goes first changes, so that what drifts favours nobody.
-        let mut raw = None;
-        if pair % 2 == 0 {
-            raw = Some((
-                stage.raw(Turn::Down, concurrency).await?,
-                stage.raw(Turn::Up, concurrency).await?,
-            ));
+        let (mut raw, mut product, mut watched) = (None, None, None);
+        for turn in 0..3 {
+            match (pair + turn) % 3 {
+                0 => raw = Some(stage.raw_both(concurrency, Beside::Nothing).await?),
+                1 => product = Some(stage.product_both().await?),
+                _ => watched = Some(stage.raw_both(concurrency, Beside::Watch).await?),
+            }
         }
-        let product = stage.start_product().await?;
-        let ours_down = stage.ours(&product, Turn::Down).await?;
-        let ours_up = stage.ours(&product, Turn::Up).await?;
-        product.stop().await?;
-        let raw = match raw {
-            Some(raw) => raw,
-            None => (
-                stage.raw(Turn::Down, concurrency).await?,
-                stage.raw(Turn::Up, concurrency).await?,
-            ),
-        };
-        down.add(&raw.0, &ours_down)?;
-        up.add(&raw.1, &ours_up)?;
+        let sides = raw.zip(product).zip(watched);
+        let ((raw, product), watched) = sides.context("each side has its turn")?;
+        for (pairs, (raw, one)) in ours.iter_mut().zip(raw.iter().zip(&product)) {
+            pairs.add(raw, one)?;
+        }
+        for (pairs, (raw, one)) in followed.iter_mut().zip(raw.iter().zip(&watched)) {
+            pairs.add(raw, one)?;
+        }
     }
-    down.print()?;
-    up.print()?;
+    for pairs in ours.iter().chain(&followed) {
+        pairs.print()?;
+    }
 
     let product = stage.start_product().await?;
     let firsts = stage.first_writes(2).await?;

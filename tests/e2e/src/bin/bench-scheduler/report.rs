@@ -41,7 +41,7 @@ impl Pairs {
     pub fn add(&mut self, raw: &Measured, ours: &Measured) -> anyhow::Result<()> {
         let ratio = ours.seconds / raw.seconds;
         say(&format!(
-            "{}: raw {:.2} s, ours {:.2} s, ratio {ratio:.3}; {}",
+            "{}: raw {:.2} s, this {:.2} s, ratio {ratio:.3}; {}",
             self.what, raw.seconds, ours.seconds, ours.requests
         ))?;
         self.raw.push(raw.seconds);
@@ -56,7 +56,7 @@ impl Pairs {
     /// Medians, with quartiles in brackets.
     pub fn print(&self) -> anyhow::Result<()> {
         say(&format!(
-            "{} | raw {} s | ours {} s | ratio {} | our CPU per write {} us | CPU of the raw loop per write {} us | {}",
+            "{} | raw {} s | this {} s | ratio {} | CPU per write {} us | CPU of the raw loop per write {} us | {}",
             self.what,
             quartiles(&self.raw, 2),
             quartiles(&self.ours, 2),
