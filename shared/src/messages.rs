@@ -361,6 +361,10 @@ pub fn wrong_place(key: &str, label: bool) -> String {
     }
 }
 
+/// The answer to the webhook's own self-test.
+pub const REACHED: &str =
+    "the webhook of offhours is reached: this dry run is its own self-test, and is refused by design";
+
 /// A schedule cannot be understood.
 pub fn schedule_invalid(name: &str, problems: &[String]) -> String {
     let first = problems.first().map_or("", String::as_str);

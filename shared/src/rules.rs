@@ -229,7 +229,8 @@ impl Registration {
             expression,
         };
         let mut conditions = Vec::new();
-        if !self.own_users.is_empty() {
+        // Our own accounts change no spec of a schedule; but they ask for one in a dry run, to see whether they are heard.
+        if !self.own_users.is_empty() && !entry.probed {
             let users: Vec<String> = self.own_users.iter().map(|user| quoted(user)).collect();
             conditions.push(condition(
                 "not-our-own",
@@ -260,6 +261,8 @@ struct Entry {
     cluster_scoped: bool,
     mutates: bool,
     validates: &'static [&'static str],
+    /// The self-test goes through it.
+    probed: bool,
     conditions: Vec<(&'static str, String)>,
 }
 
@@ -297,6 +300,7 @@ fn entries(kinds: &Kinds) -> Vec<Entry> {
                 cluster_scoped: false,
                 mutates: true,
                 validates: CREATE_UPDATE,
+                probed: false,
                 conditions: vec![
                     ("not-owned-by-a-workload", owners.clone()),
                     ("changes-something", workload_changes(kind)),
@@ -326,6 +330,7 @@ fn entries(kinds: &Kinds) -> Vec<Entry> {
         cluster_scoped: false,
         mutates: true,
         validates: &["UPDATE"],
+        probed: false,
         // At zero, a Scale has no spec.replicas; its old object may be missing, or the parent.
         conditions: vec![("raises", "object.?spec.?replicas.orValue(0) != 0".to_owned())],
     });
@@ -355,6 +360,7 @@ fn entries(kinds: &Kinds) -> Vec<Entry> {
     ));
     entries.push(Entry {
         mutates: false,
+        probed: true,
         ..single(
             "schedules",
             (crate::api::GROUP, crate::api::VERSION, "offhoursschedules"),
@@ -383,6 +389,7 @@ fn single(
         cluster_scoped,
         mutates: true,
         validates,
+        probed: false,
         conditions: vec![("changes-something", condition)],
     }
 }

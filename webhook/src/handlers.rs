@@ -168,7 +168,7 @@ fn report(app: &App, phase: Phase, request: &Request<'_>, ruling: &Ruling, began
         dry_run: request.is_dry_run(),
         took: began.elapsed(),
     });
-    if !matches!(ruling.outcome, Outcome::Passed | Outcome::StoodAside) {
+    if !matches!(ruling.outcome, Outcome::Passed | Outcome::StoodAside | Outcome::Probed) {
         tracing::info!(
             uid = &*request.uid,
             resource = &*request.resource.resource,
@@ -190,7 +190,7 @@ fn reply(uid: &str, ruling: &Ruling) -> Response {
 }
 
 async fn judge(app: &App, phase: Phase, request: &Request<'_>) -> Ruling {
-    if app.aside.stands() {
+    if app.aside.stands() && !service::is_probe(request, phase) {
         return Ruling::stood_aside();
     }
     let mut ruling = rule(app, phase, request, &Authority::NotAsked);

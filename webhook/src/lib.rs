@@ -9,6 +9,7 @@ pub mod counter;
 pub mod eyes;
 pub mod handlers;
 pub mod install;
+pub mod reach;
 pub mod remember;
 pub mod report;
 pub mod review;

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use ::webhook::reach::Reach;
 use certs::facts::Certificate;
 use clap::Args;
 use cluster::call::CallError;
@@ -208,11 +209,13 @@ async fn crd(tool: &Tool, found: &mut Findings) {
 async fn webhook(tool: &Tool, now: Timestamp, found: &mut Findings) {
     const CHECK: &str = "webhook";
     let name = &tool.settings.webhook.configuration;
+    let mut registered = true;
     for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
         let url = format!("/apis/admissionregistration.k8s.io/v1/{kind}/{name}");
         let value = match get(tool, &url).await {
             Ok(value) => value,
             Err(error) if error.code() == Some(404) => {
+                registered = false;
                 found.warning(
                     CHECK,
                     format!(
@@ -253,6 +256,15 @@ async fn webhook(tool: &Tool, now: Timestamp, found: &mut Findings) {
             Err(error) => found.warning(CHECK, format!("{kind} {name:?} cannot be read: {error}")),
         }
         bundle(&value, kind, now, found);
+    }
+    if registered {
+        match ::webhook::reach::probe(&tool.clients.calls).await {
+            Reach::Reached => found.ok(CHECK, "the API server reaches it"),
+            Reach::Unreached(why) => found.error(CHECK, format!("ApiServerCannotReachWebhook: {why}")),
+            Reach::Unknown(why) => {
+                found.warning(CHECK, format!("whether the API server reaches it is not known: {why}"))
+            }
+        }
     }
     match ::webhook::install::of_dev_mode(&tool.clients.calls).await {
         Ok(names) => {

@@ -108,6 +108,7 @@ series! {
     HELD_REPEATEDLY = "held_repeatedly" Counter Webhook [] "Workloads that were held again and again within ten minutes";
     CERTIFICATE_EXPIRY = "certificate_expiry_seconds" Gauge Webhook [] "Time until the served certificate ends, in seconds";
     AUTHORITY_EXPIRY = "certificate_authority_expiry_seconds" Gauge Webhook [] "Time until our authority ends, in seconds";
+    REACHED = "webhook_reached" Gauge Webhook [] "1 where a self-test through the API server came through to a webhook, 0 where it did not; absent while it is not known";
     HANDSHAKES_REFUSED = "handshakes_refused" Counter Webhook [] "TLS handshakes without a usable certificate";
 }
 

@@ -11,6 +11,10 @@ pub use spec::{
     KindFilter, OffHoursSchedule, OffHoursScheduleSpec, ScheduleSelector, ScheduledState, Startup, Subjects,
     UnfinishedRollouts,
 };
+/// Name of the schedule by which the webhook finds out whether the API server reaches it: asked for in a dry run that only the
+/// webhook refuses.
+pub const PROBE: &str = "offhours-webhook-probe";
+
 pub use status::{Condition, FOUGHT_OVER, OffHoursScheduleStatus, PlannedTransition, WorkloadCounts};
 pub use structure::{definition, read_document};
 pub(crate) use validate::message;

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use crate::api::GROUP;
+use crate::api::{GROUP, PROBE};
 use crate::kinds::{ByDefault, Kinds};
 
 /// A part of the product with an account of its own.
@@ -150,6 +150,8 @@ fn of_the_cluster() -> Vec<Right> {
             (GROUP, "offhoursschedules/status"),
             &["patch"],
         ),
+        // a dry run that only the webhook refuses: by itself, and by `offhours check` as the chart's test runs it
+        right(&[Part::Scheduler, Part::Webhook], schedules, &["create", "patch"]).named(PROBE),
         right(
             &[Part::Webhook],
             ("authorization.k8s.io", "subjectaccessreviews"),

@@ -23,8 +23,9 @@ use webhook::aside::Aside;
 use webhook::authorize::Authorizer;
 use webhook::eyes::Eyes;
 use webhook::handlers::{self, App};
+use webhook::reach::Reaching;
 use webhook::state::{Policy, Sight};
-use webhook::{aside, authorize, remember, report, server};
+use webhook::{aside, authorize, reach, remember, report, server};
 
 use super::ears::Ears;
 use super::{Shared, dev};
@@ -88,6 +89,7 @@ pub async fn start(
         (certificates.resolver(), make_room(shared, tasks))
     };
     let tls = Arc::new(server::tls_config(resolver, client_authority)?);
+    test_itself(shared, registry, tasks);
     let (mut app, event_task) = app(shared, own_users, registry, tasks);
     app.aside = aside;
     let router = handlers::router(Arc::new(app));
@@ -119,6 +121,25 @@ fn make_room(shared: &Shared, tasks: &mut Tasks) -> Aside {
         Ok(())
     });
     aside
+}
+
+/// Finds out again and again whether the API server reaches it.
+fn test_itself(shared: &Shared, registry: &mut Registry, tasks: &mut Tasks) {
+    let (seen, client) = (Reaching::default(), shared.clients.calls.clone());
+    let (shown, stopped) = (seen.clone(), shared.stop.wanted());
+    registry.register_collector(Box::new(Scrape(move || {
+        let reached = shown
+            .reached()
+            .map(|reached| vec![(Vec::new(), f64::from(u8::from(reached)))]);
+        vec![Sample::of(&table::REACHED, reached.unwrap_or_default())]
+    })));
+    tasks.spawn("self-test", async move {
+        tokio::select! {
+            () = reach::follow(async || reach::probe(&client).await, seen) => {}
+            () = stopped => {}
+        }
+        Ok(())
+    });
 }
 
 /// The certificates, with their gate and metrics; whoever gets the manager runs it.

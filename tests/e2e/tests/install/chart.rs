@@ -317,7 +317,7 @@ fn normal(webhooks: &Value) -> Vec<Value> {
 }
 
 #[test]
-fn it_registers_what_the_product_itself_would_register() -> anyhow::Result<()> {
+fn case_5_16_it_registers_what_the_product_itself_would_register() -> anyhow::Result<()> {
     let kinds = Kinds::default();
     let every: Vec<&str> = kinds.rows().iter().map(|kind| kind.kind.as_ref()).collect();
     let text = template("offhours-system", &["--set", &format!("kinds={{{}}}", every.join(","))])?;

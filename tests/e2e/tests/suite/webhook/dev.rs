@@ -3,6 +3,7 @@
 use anyhow::ensure;
 use harness::{Identity, KubectlOutput, Product, SOON, Signal, free_port, http_get, wait_for};
 use serde_json::Value;
+use webhook::reach::{Reach, probe};
 
 use crate::product::{Cluster, OWN_NAMESPACE, deployment, schedule};
 
@@ -135,7 +136,10 @@ async fn dev_mode_takes_over_politely_and_leaves_nothing_behind_and_fights_are_t
     let night = Night::falls().await?;
     rule_a8_fought_over_is_degraded(&night).await?;
     dev_mode(&night).await?;
+    case_5_19_whether_the_api_server_reaches_it_is_found_out(&night).await?;
     check_and_uninstall(&night).await?;
+    let found = probe(&night.cluster.plane.admin().await?).await;
+    ensure!(matches!(found, Reach::Unreached(_)), "{found:?}");
     // The window ends, and the fight with it.
     night.cluster.plane.apply(&schedule("night", "Up")).await?;
     wait_for("the fight to have ended", SOON, || async {
@@ -149,6 +153,25 @@ async fn dev_mode_takes_over_politely_and_leaves_nothing_behind_and_fights_are_t
     })
     .await?;
     night.product.check_running()
+}
+
+async fn case_5_19_whether_the_api_server_reaches_it_is_found_out(night: &Night) -> anyhow::Result<()> {
+    wait_for("a self-test to come through", SOON, || async {
+        let (_, text) = http_get(night.ops, "/metrics").await?;
+        ensure!(text.contains("offhours_webhook_reached 1"), "{text}");
+        Ok(())
+    })
+    .await?;
+    let checked = night.cluster.offhours(&["webhook", "check"], &[]).await?;
+    ensure!(
+        checked.stdout.contains("the API server reaches it"),
+        "{}",
+        checked.text()
+    );
+    // It is a dry run, and refused besides.
+    let schedules = night.cluster.plane.kubectl(&["get", "ohs", "-o", "name"])?.ok().await?;
+    ensure!(schedules.stdout.lines().count() == 1, "{}", schedules.stdout);
+    Ok(())
 }
 
 async fn rule_a8_fought_over_is_degraded(night: &Night) -> anyhow::Result<()> {
