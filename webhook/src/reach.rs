@@ -38,7 +38,7 @@ pub enum Reach {
 }
 
 /// Asks once.
-pub async fn probe(client: &Client) -> Reach {
+pub async fn probe(client: Client) -> Reach {
     let uri = format!("/apis/{GROUP}/{VERSION}/offhoursschedules/{PROBE}?dryRun=All&fieldManager={PROBE}&force=true");
     let body = json!({
         "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "OffHoursSchedule", "metadata": {"name": PROBE},
@@ -48,7 +48,7 @@ pub async fn probe(client: &Client) -> Reach {
         .header(CONTENT_TYPE, "application/apply-patch+yaml")
         .body(Body::from(body.to_string().into_bytes()));
     match request {
-        Ok(request) => read(call(client, request, LIMIT).await.map(drop)),
+        Ok(request) => read(call(&client, request, LIMIT).await.map(drop)),
         Err(error) => Reach::Unknown(error.to_string()),
     }
 }
@@ -102,7 +102,7 @@ impl Reaching {
 }
 
 /// Asks again and again, and logs what changes. Never ends.
-pub async fn follow(probe: impl AsyncFn() -> Reach, seen: Reaching) {
+pub async fn follow<F: Future<Output = Reach>>(probe: impl Fn() -> F, seen: Reaching) {
     let began = Instant::now();
     loop {
         let found = probe().await;
@@ -166,9 +166,9 @@ mod tests {
         );
         let asked = Cell::new(0);
         let mut work = std::pin::pin!(follow(
-            async || {
+            || {
                 asked.set(asked.get() + 1);
-                answer.borrow().clone()
+                std::future::ready(answer.borrow().clone())
             },
             seen.clone(),
         ));

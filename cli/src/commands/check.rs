@@ -258,7 +258,7 @@ async fn webhook(tool: &Tool, now: Timestamp, found: &mut Findings) {
         bundle(&value, kind, now, found);
     }
     if registered {
-        match ::webhook::reach::probe(&tool.clients.calls).await {
+        match ::webhook::reach::probe(tool.clients.calls.clone()).await {
             Reach::Reached => found.ok(CHECK, "the API server reaches it"),
             Reach::Unreached(why) => found.error(CHECK, format!("ApiServerCannotReachWebhook: {why}")),
             Reach::Unknown(why) => {

@@ -135,7 +135,7 @@ fn test_itself(shared: &Shared, registry: &mut Registry, tasks: &mut Tasks) {
     })));
     tasks.spawn("self-test", async move {
         tokio::select! {
-            () = reach::follow(async || reach::probe(&client).await, seen) => {}
+            () = reach::follow(|| reach::probe(client.clone()), seen) => {}
             () = stopped => {}
         }
         Ok(())

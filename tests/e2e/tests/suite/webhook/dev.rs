@@ -138,7 +138,7 @@ async fn dev_mode_takes_over_politely_and_leaves_nothing_behind_and_fights_are_t
     dev_mode(&night).await?;
     case_5_19_whether_the_api_server_reaches_it_is_found_out(&night).await?;
     check_and_uninstall(&night).await?;
-    let found = probe(&night.cluster.plane.admin().await?).await;
+    let found = probe(night.cluster.plane.admin().await?).await;
     ensure!(matches!(found, Reach::Unreached(_)), "{found:?}");
     // The window ends, and the fight with it.
     night.cluster.plane.apply(&schedule("night", "Up")).await?;
