@@ -262,7 +262,7 @@ async fn webhook(tool: &Tool, now: Timestamp, found: &mut Findings) {
             Reach::Reached => found.ok(CHECK, "the API server reaches it"),
             Reach::Unreached(why) => found.error(CHECK, format!("ApiServerCannotReachWebhook: {why}")),
             Reach::Unknown(why) => {
-                found.warning(CHECK, format!("whether the API server reaches it is not known: {why}"))
+                found.warning(CHECK, format!("whether the API server reaches it is not known: {why}"));
             }
         }
     }
