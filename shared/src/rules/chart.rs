@@ -141,7 +141,11 @@ mod tests {
         );
         for (ours, theirs) in data.webhooks.iter().zip(&validating) {
             let conditions = theirs.match_conditions.as_ref().unwrap();
-            let expressions: Vec<_> = conditions.iter().skip(usize::from(!ours.probed)).map(|one| &one.expression).collect();
+            let expressions: Vec<_> = conditions
+                .iter()
+                .skip(usize::from(!ours.probed))
+                .map(|one| &one.expression)
+                .collect();
             assert_eq!(
                 ours.conditions.iter().map(|one| &one.expression).collect::<Vec<_>>(),
                 expressions

@@ -151,7 +151,8 @@ fn of_the_cluster() -> Vec<Right> {
             &["patch"],
         ),
         // a dry run that only the webhook refuses: by itself, and by `offhours check` as the chart's test runs it
-        right(&[Part::Scheduler, Part::Webhook], schedules, &["create", "patch"]).named(PROBE),
+        right(&[Part::Scheduler, Part::Webhook], schedules, &["create"]).named(PROBE),
+        right(&[Part::Webhook], schedules, &["patch"]).named(PROBE),
         right(
             &[Part::Webhook],
             ("authorization.k8s.io", "subjectaccessreviews"),
@@ -309,6 +310,13 @@ mod tests {
                 "secrets" => {}
                 "mutatingwebhookconfigurations" | "validatingwebhookconfigurations" | "offhoursschedules/status" => {
                     assert_eq!(writes, [&"patch"]);
+                }
+                // The self-test, a dry run.
+                "offhoursschedules" if right.names == [PROBE] => {
+                    assert!(
+                        writes.iter().all(|verb| ["create", "patch"].contains(verb)),
+                        "{right:?}"
+                    );
                 }
                 _ if right.kind.is_some() && right.verbs.contains(&"get") => assert_eq!(writes, [&"patch"]),
                 _ => assert!(writes.is_empty(), "{right:?}"),

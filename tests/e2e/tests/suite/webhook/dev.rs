@@ -158,7 +158,7 @@ async fn dev_mode_takes_over_politely_and_leaves_nothing_behind_and_fights_are_t
 async fn case_5_19_whether_the_api_server_reaches_it_is_found_out(night: &Night) -> anyhow::Result<()> {
     wait_for("a self-test to come through", SOON, || async {
         let (_, text) = http_get(night.ops, "/metrics").await?;
-        ensure!(text.contains("offhours_webhook_reached 1"), "{text}");
+        ensure!(text.contains("\noffhours_webhook_reached 1"), "{text}");
         Ok(())
     })
     .await?;
