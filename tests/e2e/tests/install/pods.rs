@@ -388,7 +388,7 @@ impl Release {
         for (name, value) in addresses {
             process = process.env(*name, value.as_str());
         }
-        Product::start_program(self.plane, &text(pod, "/metadata/name"), &process)
+        Product::start_program(self.plane, &text(pod, "/metadata/name"), &process).map(Product::with_roles_that_end)
     }
 
     /// `kubectl offhours …` of a person, with the plugin on the PATH.
