@@ -1,6 +1,7 @@
 //! Who sent what: questions to the API server's audit log.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::{BufRead as _, BufReader, Seek as _, SeekFrom},
     path::PathBuf,
@@ -82,6 +83,8 @@ pub struct AuditedRequest {
     pub name: String,
     /// HTTP status of the answer.
     pub code: u16,
+    /// Roles forbade it. (A webhook that denies a request answers 403, too.)
+    pub forbidden: bool,
     /// Path and query.
     pub uri: String,
     /// The client's own name.
@@ -345,6 +348,8 @@ struct Event {
     request_object: Option<Value>,
     request_received_timestamp: Timestamp,
     stage_timestamp: Timestamp,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize)]
@@ -393,6 +398,10 @@ impl From<Event> for AuditedRequest {
             namespace: event.object_ref.namespace,
             name: event.object_ref.name,
             code: event.response_status.code,
+            forbidden: event
+                .annotations
+                .get("authorization.k8s.io/decision")
+                .is_some_and(|decision| decision == "forbid"),
             uri: event.request_uri,
             user_agent: event.user_agent,
             field_manager,

@@ -560,6 +560,12 @@ async fn cron_jobs_and_single_namespaces_do_with_less_and_leave_no_trace() -> an
         ("offhours-uninstall", "patch", "rollouts", "there are none"),
         ("offhours-uninstall", "patch", "scaledobjects", "there are none"),
         ("offhours", "create", "leases", "the chart makes it"),
+        (
+            "offhours",
+            "create",
+            "offhoursschedules",
+            "asked beside the patch of the self-test, which the audit log shows",
+        ),
         ("offhours-uninstall", "create", "leases", "the chart makes it"),
         (
             "offhours",

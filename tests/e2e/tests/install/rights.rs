@@ -136,7 +136,7 @@ pub async fn check(
     ensure!(requests.len() > 10, "{} requests of {accounts:?}", requests.len());
     let forbidden: BTreeSet<String> = requests
         .iter()
-        .filter(|request| request.code == 403 && !refused(request))
+        .filter(|request| request.forbidden && !refused(request))
         .filter(|request| !unbound(&request.user, request))
         .map(|request| format!("{}: {}", request.user, request.line()))
         .collect();
@@ -146,7 +146,7 @@ pub async fn check(
         .filter(|grant| {
             !requests
                 .iter()
-                .any(|request| request.user == grant.account && request.code != 403 && grant.covers(request))
+                .any(|request| request.user == grant.account && !request.forbidden && grant.covers(request))
         })
         .collect();
     let unexcused: Vec<String> = unused
