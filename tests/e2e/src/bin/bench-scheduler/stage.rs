@@ -61,6 +61,8 @@ pub struct Stage {
     plane: ControlPlane,
     objects: usize,
     raw: Client,
+    /// One that does not give up on an answer that goes on.
+    watches: Client,
     raw_namespaces: Vec<String>,
     /// Who sent what.
     pub audit: AuditLog,
@@ -142,12 +144,15 @@ impl Stage {
             kubeconfig: Some(plane.kubeconfig_for(&raw_identity())?),
             ..ClientSettings::new("0.0.0")
         };
-        let raw = Clients::connect(&settings).await?.calls;
+        let Clients {
+            calls: raw, watches, ..
+        } = Clients::connect(&settings).await?;
         let audit = plane.audit().await?;
         let mut stage = Self {
             plane,
             objects,
             raw,
+            watches,
             raw_namespaces: Vec::new(),
             audit,
         };
@@ -200,7 +205,7 @@ impl Stage {
     pub async fn raw_both(&self, concurrency: usize, beside: Beside) -> anyhow::Result<[Measured; 2]> {
         let watch = match beside {
             Beside::Nothing => None,
-            Beside::Watch => Some(follow(&self.raw).await?),
+            Beside::Watch => Some(follow(&self.watches).await?),
         };
         let both = [
             self.raw(Turn::Down, concurrency).await?,
