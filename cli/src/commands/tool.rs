@@ -345,16 +345,30 @@ fn items(document: Value) -> Vec<Value> {
 pub fn answer<T: Serialize>(output: Output, value: &T, table: impl FnOnce() -> String) -> anyhow::Result<()> {
     let text = match output {
         Output::Table => table(),
-        Output::Json => serde_json::to_string_pretty(value).context("failed to write JSON")? + "\n",
-        Output::Yaml => {
-            let text = serde_saphyr::to_string(value).context("failed to write YAML")?;
-            format!("{}\n", text.trim_end())
-        }
+        Output::Json => json(value)?,
+        Output::Yaml => yaml(value)?,
     };
     std::io::stdout()
         .lock()
         .write_all(text.as_bytes())
         .context("failed to write to standard output")
+}
+
+/// A value for programs.
+///
+/// # Errors
+/// If it has no JSON.
+pub fn json(value: &impl Serialize) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(value).context("failed to write JSON")? + "\n")
+}
+
+/// A value for programs and files.
+///
+/// # Errors
+/// If it has no YAML.
+pub fn yaml(value: &impl Serialize) -> anyhow::Result<String> {
+    let text = serde_saphyr::to_string(value).context("failed to write YAML")?;
+    Ok(format!("{}\n", text.trim_end()))
 }
 
 /// Rows with columns as wide as their widest cell, three spaces apart, as kubectl prints them.

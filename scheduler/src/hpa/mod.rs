@@ -31,6 +31,7 @@ use bounds::{Back, Holding, Stage};
 use crate::decide::action::{Purpose, Request, Skip, Target};
 use crate::decide::beside::{Look, Move, Want};
 use crate::decide::memory::{Memory, later};
+use crate::keda;
 
 /// Where K8s-OffHours kept its backups, whatever namespace it was installed in.
 pub const FOREIGN_NAMESPACE: &str = "offhours-system";
@@ -360,13 +361,7 @@ fn ask_controller(hpa: &Hpa, want: &Want, now: Timestamp) -> Move {
         subresource: Some("status"),
         dry_run: false,
     };
-    Move::new(
-        target(hpa),
-        &hpa.object.resource_version,
-        request,
-        Purpose::Autoscaler,
-        want,
-    )
+    step(hpa, request, want)
 }
 
 fn instant(want: &Want) -> Timestamp {
@@ -381,7 +376,7 @@ fn is_kedas(hpa: &Hpa) -> bool {
     hpa.object
         .owners
         .iter()
-        .any(|owner| *owner.kind == *"ScaledObject" && *owner.group == *"keda.sh")
+        .any(|owner| keda::is_scaled_object(&owner.group, &owner.kind))
         || hpa.object.label("scaledobject.keda.sh/name").is_some()
 }
 
@@ -415,29 +410,22 @@ fn target(hpa: &Hpa) -> Target {
     }
 }
 
+fn step(hpa: &Hpa, request: Request, want: &Want) -> Move {
+    let version = &hpa.object.resource_version;
+    Move::new(target(hpa), version, request, Purpose::Autoscaler, want)
+}
+
 fn patched(hpa: &Hpa, body: json_patch::Patch, dry_run: bool, want: &Want) -> Move {
     let request = Request::Patch {
         body,
         subresource: None,
         dry_run,
     };
-    Move::new(
-        target(hpa),
-        &hpa.object.resource_version,
-        request,
-        Purpose::Autoscaler,
-        want,
-    )
+    step(hpa, request, want)
 }
 
 fn delete(hpa: &Hpa, want: &Want) -> Move {
-    Move::new(
-        target(hpa),
-        &hpa.object.resource_version,
-        Request::Delete,
-        Purpose::Autoscaler,
-        want,
-    )
+    step(hpa, Request::Delete, want)
 }
 
 /// Asks whether the API server would take a minimum of 0: that depends on its version, its feature gates and on the metrics.
@@ -459,6 +447,8 @@ pub fn hpa_ref(namespace: &Arc<str>, name: impl Into<Arc<str>>) -> ObjectRef {
     }
 }
 
+#[cfg(test)]
+mod asked_tests;
 #[cfg(test)]
 mod order_tests;
 #[cfg(test)]

@@ -11,10 +11,6 @@ pub use spec::{
     KindFilter, OffHoursSchedule, OffHoursScheduleSpec, ScheduleSelector, ScheduledState, Startup, Subjects,
     UnfinishedRollouts,
 };
-/// Name of the schedule by which the webhook finds out whether the API server reaches it: asked for in a dry run that only the
-/// webhook refuses.
-pub const PROBE: &str = "offhours-webhook-probe";
-
 pub use status::{Condition, FOUGHT_OVER, OffHoursScheduleStatus, PlannedTransition, WorkloadCounts};
 pub use structure::{definition, read_document};
 pub(crate) use validate::message;
@@ -28,6 +24,9 @@ pub const GROUP: &str = "offhours.platform.io";
 
 /// The version of `OffHoursSchedule` that this build reads and writes.
 pub const VERSION: &str = "v1alpha1";
+/// Name of the schedule by which the webhook finds out whether the API server reaches it: asked for in a dry run that only the
+/// webhook refuses.
+pub const PROBE: &str = "offhours-webhook-probe";
 
 #[cfg(test)]
 mod tests;

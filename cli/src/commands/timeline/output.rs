@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use anyhow::Context;
 use jiff::tz::TimeZoneTransition;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -10,6 +9,7 @@ use shared::schedule::{Problem, State, Transition, Warning, Zone};
 
 use super::Format;
 use super::source::Loaded;
+use crate::commands::tool;
 
 /// A stretch of time with its transitions.
 pub struct Range {
@@ -93,12 +93,11 @@ pub fn problems(problems: &[Problem], warnings: &[Warning], format: Format) -> a
 
 /// For programs: YAML where that was asked for, else JSON.
 fn written(value: &impl Serialize, format: Format) -> anyhow::Result<String> {
-    let text = if format == Format::Yaml {
-        serde_saphyr::to_string(value).context("failed to write YAML")?
+    if format == Format::Yaml {
+        tool::yaml(value)
     } else {
-        serde_json::to_string_pretty(value).context("failed to write JSON")?
-    };
-    Ok(format!("{}\n", text.trim_end()))
+        tool::json(value)
+    }
 }
 
 /// One instant.

@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use shared::kinds::{Kind, table};
 
 use crate::{
-    fleet,
+    excuses, fleet,
     helm::{chart, objects, run, template},
     pods::Release,
-    rights::{self, Excuse},
+    rights,
 };
 
 const OWN: &str = "offhours-system";
@@ -144,55 +144,6 @@ fn every_kind() -> Value {
     json!(table().iter().map(|kind| kind.kind.to_string()).collect::<Vec<_>>())
 }
 
-/// What no quiet night calls for.
-const EXCUSED: &[Excuse] = &[
-    (
-        "offhours",
-        "create",
-        "offhoursschedules",
-        "asked beside the patch of the self-test, which the audit log shows",
-    ),
-    (
-        "offhours",
-        "get",
-        "deployments",
-        "remembering reads the parent only where the watch lags behind",
-    ),
-    ("offhours", "get", "statefulsets", "the same"),
-    ("offhours", "get", "replicasets", "the same"),
-    ("offhours", "get", "rollouts", "the same"),
-    ("offhours", "get", "kafkaconnects", "the same"),
-    ("offhours", "get", "kafkamirrormaker2s", "the same"),
-    ("offhours", "get", "kafkabridges", "the same"),
-    ("offhours", "get", "prometheuses", "the same"),
-    (
-        "offhours",
-        "patch",
-        "configmaps",
-        "a backup is renewed only where somebody made an HPA of that name meanwhile",
-    ),
-    ("offhours-uninstall", "create", "leases", "only where the Lease is gone"),
-    (
-        "offhours-uninstall",
-        "patch",
-        "namespaces",
-        "only where a wake was written in a moment without webhook",
-    ),
-    (
-        "offhours-uninstall",
-        "watch",
-        "*",
-        "it may be done before its watches begin",
-    ),
-];
-
-/// The doctor looks for registrations of dev mode, which are anybody's; without the right it says so and goes on.
-fn dev_mode(request: &AuditedRequest) -> bool {
-    request.verb == "list"
-        && request.resource.ends_with("webhookconfigurations")
-        && request.uri.contains("labelSelector=")
-}
-
 #[tokio::test]
 #[ignore = "run by make test-install"]
 async fn a_release_is_installed_used_upgraded_and_leaves_no_trace() -> anyhow::Result<()> {
@@ -270,7 +221,14 @@ async fn a_release_is_installed_used_upgraded_and_leaves_no_trace() -> anyhow::R
         left.is_empty() && lost.is_empty(),
         "left behind: {left:?}; lost: {lost:?}"
     );
-    rights::check(&audit, AuditQuery::new().since(start), &granted, EXCUSED, dev_mode).await
+    rights::check(
+        &audit,
+        AuditQuery::new().since(start),
+        &granted,
+        excuses::IN_A_QUIET_NIGHT,
+        AuditedRequest::searches_for_dev_mode,
+    )
+    .await
 }
 
 /// The first schedule, the first sleep, a held change, a wake.
@@ -542,56 +500,16 @@ async fn cron_jobs_and_single_namespaces_do_with_less_and_leave_no_trace() -> an
     ensure!(replicas(&release, "media", "web").await? == 2);
     no_trace(plane, &before).await?;
     // Namespaces and definitions are tried, and done without.
-    let excused: &[Excuse] = &[
-        ("offhours", "patch", "statefulsets", "there are none"),
-        ("offhours-uninstall", "patch", "statefulsets", "there are none"),
-        ("offhours", "patch", "horizontalpodautoscalers", "there are none"),
-        (
-            "offhours-uninstall",
-            "patch",
-            "horizontalpodautoscalers",
-            "there are none",
-        ),
-        ("offhours", "patch", "horizontalpodautoscalers/status", "there are none"),
-        (
-            "offhours-uninstall",
-            "patch",
-            "horizontalpodautoscalers/status",
-            "there are none",
-        ),
-        ("offhours", "patch", "rollouts", "there are none"),
-        ("offhours", "watch", "rollouts", "there are none"),
-        ("offhours", "patch", "scaledobjects", "there are none"),
-        ("offhours", "watch", "scaledobjects", "there are none"),
-        ("offhours-uninstall", "patch", "rollouts", "there are none"),
-        ("offhours-uninstall", "patch", "scaledobjects", "there are none"),
-        ("offhours", "create", "leases", "the chart makes it"),
-        (
-            "offhours",
-            "create",
-            "offhoursschedules",
-            "asked beside the patch of the self-test, which the audit log shows",
-        ),
-        ("offhours-uninstall", "create", "leases", "the chart makes it"),
-        (
-            "offhours",
-            "create",
-            "configmaps",
-            "only for Applications and deleted HPAs",
-        ),
-        ("offhours", "patch", "configmaps", "the same"),
-        ("offhours", "delete", "configmaps", "the same"),
-        ("offhours-uninstall", "delete", "configmaps", "the same"),
-        (
-            "offhours-uninstall",
-            "watch",
-            "*",
-            "it may be done before its watches begin",
-        ),
-    ];
     let refused =
         |request: &AuditedRequest| matches!(request.resource.as_str(), "namespaces" | "customresourcedefinitions");
-    rights::check(&audit, AuditQuery::new().since(start), &granted, excused, refused).await
+    rights::check(
+        &audit,
+        AuditQuery::new().since(start),
+        &granted,
+        excuses::IN_SINGLE_NAMESPACES,
+        refused,
+    )
+    .await
 }
 
 async fn no_trace(plane: &ControlPlane, before: &BTreeSet<String>) -> anyhow::Result<()> {

@@ -9,6 +9,7 @@
 
 mod alerts;
 mod chart;
+mod excuses;
 mod fleet;
 mod helm;
 mod lifecycle;

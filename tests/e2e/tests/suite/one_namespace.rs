@@ -30,6 +30,17 @@ async fn developer(world: &World, namespace: &str) -> anyhow::Result<Identity> {
 }
 
 impl World {
+    /// Two namespaces that sleep.
+    async fn two_that_sleep(&self) -> anyhow::Result<[String; 2]> {
+        let (mine, other) = (
+            self.namespace("mine", "night").await?,
+            self.namespace("other", "night").await?,
+        );
+        let sleeping = ["web 0 \"2\"", "web 0 \"2\""];
+        self.cluster.become_so(&[&mine, &other], &sleeping).await?;
+        Ok([mine, other])
+    }
+
     async fn asks(&self, who: &Identity, arguments: &[&str]) -> anyhow::Result<Ended> {
         self.cluster.offhours_as(who, arguments, &[]).await
     }
@@ -44,14 +55,7 @@ impl World {
 #[tokio::test]
 async fn a_developer_of_one_namespace_is_told_what_can_be_seen_from_there() -> anyhow::Result<()> {
     let world = world().await?;
-    let (mine, other) = (
-        world.namespace("mine", "night").await?,
-        world.namespace("other", "night").await?,
-    );
-    world
-        .cluster
-        .become_so(&[&mine, &other], &["web 0 \"2\"", "web 0 \"2\""])
-        .await?;
+    let [mine, other] = world.two_that_sleep().await?;
     let who = developer(world, &mine).await?;
     let audit = world.cluster.plane.audit().await?;
     let start = audit.mark().await?;
@@ -176,14 +180,7 @@ async fn with_schedules(world: &World, who: &Identity, mine: &str) -> anyhow::Re
 #[tokio::test]
 async fn with_rights_everywhere_a_namespace_can_be_asked_about_alone() -> anyhow::Result<()> {
     let world = world().await?;
-    let (mine, other) = (
-        world.namespace("mine", "night").await?,
-        world.namespace("other", "night").await?,
-    );
-    world
-        .cluster
-        .become_so(&[&mine, &other], &["web 0 \"2\"", "web 0 \"2\""])
-        .await?;
+    let [mine, other] = world.two_that_sleep().await?;
     let admin = Identity::admin();
     let places = |status: &Value| -> BTreeSet<String> {
         let all = status["asleep"].as_array().into_iter().flatten();
