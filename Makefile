@@ -89,7 +89,8 @@ image-test: ## the image's root file system, built without a container engine, a
 # OFFHOURS_TEST_LONG=1 makes the sampled suites whole; properties get other inputs at each run.
 .PHONY: test-long
 test-long: controlplane chart-tools ## what is too long for make test: exhaustive suites, and the other Kubernetes version
-	OFFHOURS_TEST_LONG=1 $(CARGO) test --workspace --no-fail-fast
+	OFFHOURS_TEST_LONG=1 $(CARGO) test --profile long -p shared --no-fail-fast
+	OFFHOURS_TEST_LONG=1 $(CARGO) test --workspace --exclude shared --no-fail-fast
 	@tests/controlplane/other-versions.sh | while read -r version; do \
 	  echo "== Kubernetes $$version"; \
 	  KUBE_VERSION=$$version tests/controlplane/build.sh controlplane; \

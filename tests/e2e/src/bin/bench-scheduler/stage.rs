@@ -1,20 +1,27 @@
 //! The control plane, its objects, and the product beside it.
 
 use std::{
+    convert::Infallible,
     path::PathBuf,
+    pin::pin,
     process::Command,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail, ensure};
 use cluster::client::{ClientSettings, Clients};
+use futures::StreamExt as _;
 use harness::{
     AuditLog, AuditQuery, AuditedRequest, ControlPlane, Identity, Mark, Options, Product, free_port, http_get,
     offhours_binary,
 };
-use http::Request;
 use jiff::{SignedDuration, Timestamp};
-use kube::{Client, client::Body};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::{
+    Client,
+    api::{ListParams, ObjectList, PartialObjectMeta, WatchEvent, WatchParams},
+    core::Request,
+};
 use serde_json::json;
 use tokio::{task::JoinHandle, time::sleep};
 
@@ -84,18 +91,28 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// Reads what a watch of all Deployments tells, until it is aborted.
-async fn follow(client: &Client) -> anyhow::Result<JoinHandle<()>> {
-    let request = Request::get("/apis/apps/v1/deployments?watch=true&timeoutSeconds=600").body(Body::empty())?;
-    let response = client.send(request).await?;
-    ensure!(
-        response.status().is_success(),
-        "the watch is refused: {}",
-        response.status()
-    );
+/// Follows all Deployments from now on as the product does, until it is aborted: where the API server closes the watch (it
+/// does so to those who read too slowly while it is busy), it goes on from where it was.
+async fn follow(client: Client) -> anyhow::Result<JoinHandle<anyhow::Result<Infallible>>> {
+    type Met = PartialObjectMeta<Deployment>;
+    const PATH: &str = "/apis/apps/v1/deployments";
+    let newest = ListParams::default().limit(1);
+    let list: ObjectList<Met> = client.request(Request::new(PATH).list(&newest)?).await?;
+    let mut version = list.metadata.resource_version.context("a list has a version")?;
     Ok(tokio::spawn(async move {
-        // It ends by an error at the latest when the API server closes it; the caller sees that it ended.
-        drop(response.into_body().collect_bytes().await);
+        loop {
+            let request = Request::new(PATH).watch(&WatchParams::default(), &version)?;
+            let mut events = pin!(client.request_events::<Met>(request).await?);
+            while let Some(Ok(event)) = events.next().await {
+                version = match event {
+                    WatchEvent::Added(met) | WatchEvent::Modified(met) | WatchEvent::Deleted(met) => {
+                        met.metadata.resource_version.context("an object has a version")?
+                    }
+                    WatchEvent::Bookmark(mark) => mark.metadata.resource_version,
+                    WatchEvent::Error(status) => bail!("the watch from {version}: {status:?}"),
+                };
+            }
+        }
     }))
 }
 
@@ -205,15 +222,18 @@ impl Stage {
     pub async fn raw_both(&self, concurrency: usize, beside: Beside) -> anyhow::Result<[Measured; 2]> {
         let watch = match beside {
             Beside::Nothing => None,
-            Beside::Watch => Some(follow(&self.watches).await?),
+            Beside::Watch => Some(follow(self.watches.clone()).await?),
         };
         let both = [
             self.raw(Turn::Down, concurrency).await?,
             self.raw(Turn::Up, concurrency).await?,
         ];
         if let Some(watch) = watch {
-            ensure!(!watch.is_finished(), "the watch ended early");
             watch.abort();
+            match watch.await {
+                Ok(failed) => failed.map(drop).context("the watch beside the raw loop")?,
+                Err(aborted) => ensure!(aborted.is_cancelled(), "{aborted}"),
+            }
         }
         Ok(both)
     }
