@@ -10,6 +10,7 @@ MAKEFLAGS += --no-print-directory
 CARGO ?= cargo
 KUBE_VERSION ?=
 ARGOCD_VERSION ?=
+ARCH ?=
 KEEP ?=
 # Errors of tests are told by their messages; a trace of the test runner's innards hides them.
 export RUST_LIB_BACKTRACE ?= 0
@@ -66,7 +67,7 @@ test: controlplane chart-tools ## unit, property and end-to-end tests (12 minute
 	PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED-2026} $(CARGO) test --workspace --no-fail-fast
 	@echo "SKIPPED the life of a release: it is in make test-install"
 	@echo "SKIPPED the long suites: they are in make test-long"
-	@echo "SKIPPED nights under the real Argo CD and Flux: they are in make test-argocd and test-flux"
+	@echo "SKIPPED nights under the real Argo CD, Flux and KEDA: they are in make test-argocd, test-flux and test-keda"
 
 .PHONY: chart-test
 chart-test: controlplane chart-tools ## what the chart renders and refuses (part of make test)
@@ -82,9 +83,14 @@ test-install: controlplane chart-tools ## a release's whole life on a control pl
 	$(CARGO) test --workspace --no-run
 	$(CARGO) test --workspace --test install lifecycle -- --ignored --test-threads=1
 
+# ARCH=arm64 (or amd64) is the other one, by cross build.
 .PHONY: image-test
 image-test: ## the image's root file system, built without a container engine, and the binary in it
-	@.ci/image
+	@.ci/image $(ARCH)
+
+.PHONY: sbom
+sbom: ## what the binary is made of, as CycloneDX: target/sbom/offhours.cdx.json
+	@.ci/sbom
 
 # OFFHOURS_TEST_LONG=1 makes the sampled suites whole; properties get other inputs at each run.
 .PHONY: test-long
@@ -117,6 +123,11 @@ test-argocd: controlplane build ## nights under the real Argo CD (ARGOCD_VERSION
 test-flux: controlplane build ## nights under the real kustomize-controller of Flux
 	@GOFLAGS="-p=2 $$GOFLAGS" nice tests/controlplane/build.sh flux
 	$(BESIDE) flux:: $(BESIDE_OPTIONS)
+
+.PHONY: test-keda
+test-keda: controlplane build ## nights under the real operator of KEDA
+	@GOFLAGS="-p=2 $$GOFLAGS" nice tests/controlplane/build.sh keda
+	$(BESIDE) keda:: $(BESIDE_OPTIONS)
 
 .PHONY: bench-schedule
 bench-schedule: ## cost of questions to a schedule, beside croner

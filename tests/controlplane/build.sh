@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the programs that tests, demo and benches run on, once per machine, into a cache outside git.
 #
-#   build.sh [WORD...]           build what is missing (WORD: controlplane (default), all, argocd, flux, or a program's name)
+#   build.sh [WORD...]           build what is missing (WORD: controlplane (default), all, argocd, flux, keda, or a program's name)
 #   build.sh --paths [WORD...]   build nothing; print "program=path" for each, or say what is missing and fail
 #
 # KUBE_VERSION        the column of versions.env (1.36 or 1.37)
@@ -40,7 +40,7 @@ fi
 
 programs=()
 for word in "$@"; do
-  list=$(programs_of "$word") || die "unknown program $word" "known: controlplane, argocd, flux, $(programs_of all)"
+  list=$(programs_of "$word") || die "unknown program $word" "known: controlplane, argocd, flux, keda, $(programs_of all)"
   for program in $list; do
     # one program may come with several words
     [[ " ${programs[*]:-} " == *" $program "* ]] || programs+=("$program")

@@ -36,9 +36,10 @@ programs_of() {
     controlplane) echo etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok ;;
     etcd | kube-apiserver | kube-controller-manager | kube-scheduler | kubectl) echo "$1" ;;
     kwok | helm | kubeconform | helm-unittest | promtool | kustomize-controller) echo "$1" ;;
-    # each by itself: some minutes to a quarter of an hour, and only make test-argocd or test-flux needs them
+    # each by itself: some minutes to a quarter of an hour, and only make test-argocd, test-flux, test-keda need them
     argocd) echo argocd ;;
     flux) echo kustomize-controller ;;
+    keda) echo keda ;;
     all) echo etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok helm kubeconform helm-unittest promtool ;;
     *) return 1 ;;
   esac
@@ -72,6 +73,8 @@ describe() {
       stamp="-X github.com/argoproj/argo-cd/$major/common.version=${version#v}" ;;
     kustomize-controller)
       module=kustomize-controller package=github.com/fluxcd/kustomize-controller version=$KUSTOMIZE_CONTROLLER ;;
+    keda)
+      module=keda package=github.com/kedacore/keda/v2/cmd/operator version=$KEDA ;;
     *) return 1 ;;
   esac
 }

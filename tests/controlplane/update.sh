@@ -4,7 +4,7 @@
 #
 #   update.sh                all of them
 #   update.sh argocd         those of Argo CD alone
-#   update.sh flux           the same
+#   update.sh flux, keda     the same
 set -euo pipefail
 
 # shellcheck source=programs.sh
@@ -52,7 +52,7 @@ case ${1:-} in
     argocd_modules
     exit
     ;;
-  flux)
+  flux | keda)
     # shellcheck disable=SC2046
     alone $(programs_of "$1")
     exit
@@ -60,10 +60,10 @@ case ${1:-} in
   "")
     argocd_modules
     # shellcheck disable=SC2046
-    alone $(programs_of flux)
+    alone $(programs_of flux) $(programs_of keda)
     ;;
   *)
-    echo "update.sh: unknown word $1 (known: argocd, flux)" >&2
+    echo "update.sh: unknown word $1 (known: argocd, flux, keda)" >&2
     exit 1
     ;;
 esac

@@ -370,6 +370,10 @@ impl<'z> CalendarReader<'z> {
     /// Adds the starts that an RRULE gives.
     fn recur(&mut self, rule: &str, start: &When, walls: &mut BTreeSet<DateTime>) -> Result<(), String> {
         let wrong = |error: &dyn std::fmt::Display| format!("RRULE {} cannot be read: {error}", quoted(rule));
+        // No rule has others, and the crate panics at some.
+        if !rule.is_ascii() {
+            return Err(wrong(&"it has a character that is not ASCII"));
+        }
         let mut parts = Vec::new();
         for part in rule.trim().split(';').filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').ok_or_else(|| wrong(&"a part has no `=`"))?;

@@ -42,7 +42,7 @@ impl Zone {
         let shown = offset.to_datetime(at);
         match self.zone.to_ambiguous_timestamp(shown).offset() {
             AmbiguousOffset::Fold { before, after } if offset == after => {
-                let turned_back = self.change_at_or_before(at, before);
+                let turned_back = self.change_at_or_before(at, before, after);
                 let end = before.to_datetime(turned_back);
                 end.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(shown)
             }
@@ -64,24 +64,29 @@ impl Zone {
             AmbiguousOffset::Unambiguous { offset } => at(offset),
             AmbiguousOffset::Fold { before, .. } => at(before),
             // Read with the offset from before the gap, a missing time lies after the change (or on it).
-            AmbiguousOffset::Gap { before, .. } => self.change_at_or_before(at(before), before),
+            AmbiguousOffset::Gap { before, after } => self.change_at_or_before(at(before), before, after),
         }
     }
 
-    /// The instant, at or before `at`, at which the offset `before` was left.
-    fn change_at_or_before(&self, at: Timestamp, before: Offset) -> Timestamp {
-        let just_after = at.checked_add(SignedDuration::from_nanos(1)).unwrap_or(at);
-        // Some entries of the database change only an abbreviation: the offset just before tells.
-        self.zone
-            .preceding(just_after)
-            .take(4)
-            .map(|change| change.timestamp())
-            .find(|&change| {
-                change
-                    .checked_sub(SignedDuration::from_nanos(1))
-                    .is_ok_and(|earlier| self.zone.to_offset(earlier) == before)
-            })
-            .unwrap_or(at)
+    /// The instant, at or before `at`, at which the offset `before` was left for `after`; `at` is nearer to it than the two
+    /// offsets are to each other, as it is in the stretch that they repeat or leave out.
+    ///
+    /// Offsets are asked, and no list of changes: that of the library leaves out the last one that the database has, where
+    /// a rule for the years after it follows.
+    fn change_at_or_before(&self, at: Timestamp, before: Offset, after: Offset) -> Timestamp {
+        let instant = |second: i64| Timestamp::from_second(second).unwrap_or(at);
+        // Clocks change on whole seconds.
+        let mut changed = at.as_second();
+        let mut not_yet = changed - i64::from(after.seconds() - before.seconds()).abs();
+        while changed - not_yet > 1 {
+            let middle = not_yet.midpoint(changed);
+            if self.zone.to_offset(instant(middle)) == before {
+                not_yet = middle;
+            } else {
+                changed = middle;
+            }
+        }
+        instant(changed)
     }
 }
 

@@ -181,6 +181,8 @@ fn wrong_calendars_are_refused_with_the_line() {
     assert!(rule.contains("FREQ"), "{rule}");
     let rule = wrong("BEGIN:VEVENT\nDTSTART:20260101T000000Z\nRRULE:FREQ=DAILY;BYDAY=XX\nEND:VEVENT\n");
     assert!(rule.contains("RRULE"), "{rule}");
+    let rule = wrong("BEGIN:VEVENT\nDTSTART:20260101T000000Z\nRRULE:FREQ=MONTHLY;BYDAY=-1S\u{fffd}A\nEND:VEVENT\n");
+    assert!(rule.contains("not ASCII"), "{rule}");
     assert!(wrong("BEGIN:VEVENT\nDTSTART:20260230T000000Z\nEND:VEVENT\n").contains("DTSTART `20260230T000000Z`"));
     assert!(
         wrong("BEGIN:VEVENT\nDTSTART:20260102T000000Z\nDTEND:20260101T000000Z\nEND:VEVENT\n").contains("ends before")

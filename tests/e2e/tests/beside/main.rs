@@ -1,4 +1,4 @@
-//! Nights beside the real controllers of others: `make test-argocd`, `make test-flux`. They need programs of
+//! Nights beside the real controllers of others: `make test-argocd`, `make test-flux`, `make test-keda`. They need programs of
 //! their own, so that `make test` leaves them out.
 
 #![allow(
@@ -10,6 +10,7 @@
 
 mod argocd;
 mod flux;
+mod keda;
 mod place;
 #[path = "../suite/product.rs"]
 #[allow(dead_code, reason = "shared with the other suites, which use all of it")]
