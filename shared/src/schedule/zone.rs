@@ -40,7 +40,7 @@ impl Zone {
     pub(crate) fn wall(&self, at: Timestamp) -> DateTime {
         let offset = self.zone.to_offset(at);
         let shown = offset.to_datetime(at);
-        match self.zone.to_ambiguous_timestamp(shown).offset() {
+        match self.reading(shown) {
             AmbiguousOffset::Fold { before, after } if offset == after => {
                 let turned_back = self.change_at_or_before(at, before, after);
                 let end = before.to_datetime(turned_back);
@@ -60,11 +60,29 @@ impl Zone {
                 Timestamp::MIN
             })
         };
-        match self.zone.to_ambiguous_timestamp(wall).offset() {
+        match self.reading(wall) {
             AmbiguousOffset::Unambiguous { offset } => at(offset),
             AmbiguousOffset::Fold { before, .. } => at(before),
             // Read with the offset from before the gap, a missing time lies after the change (or on it).
             AmbiguousOffset::Gap { before, after } => self.change_at_or_before(at(before), before, after),
+        }
+    }
+
+    /// The offsets with which a wall-clock time can be read.
+    ///
+    /// Where the listed changes of a zone end and a rule goes on, the library may name an offset that the rule would have had
+    /// before: what was not in force is left out.
+    fn reading(&self, wall: DateTime) -> AmbiguousOffset {
+        let holds = |offset: Offset| {
+            let at = offset.to_timestamp(wall);
+            at.is_ok_and(|at| self.zone.to_offset(at) == offset)
+        };
+        match self.zone.to_ambiguous_timestamp(wall).offset() {
+            AmbiguousOffset::Fold { before, after } if !holds(before) => AmbiguousOffset::Unambiguous { offset: after },
+            AmbiguousOffset::Fold { before, after } if !holds(after) => AmbiguousOffset::Unambiguous { offset: before },
+            AmbiguousOffset::Gap { before, .. } if holds(before) => AmbiguousOffset::Unambiguous { offset: before },
+            AmbiguousOffset::Gap { after, .. } if holds(after) => AmbiguousOffset::Unambiguous { offset: after },
+            found => found,
         }
     }
 

@@ -419,6 +419,11 @@ fn the_last_change_of_a_zone_is_a_change_though_a_rule_follows() {
     let zone = parse_zone("America/Ciudad_Juarez").unwrap();
     let wall = zone.wall(at("2022-11-30T06:30:00Z"));
     assert_eq!(wall, DateTime::constant(2022, 11, 29, 23, 59, 59, 999_999_999));
+    // Nuuk has had summers again since 2023-10-29, and did not come back from one on that day.
+    let zone = parse_zone("America/Nuuk").unwrap();
+    let wall = zone.wall(at("2023-10-29T01:00:00Z"));
+    assert_eq!(wall, DateTime::constant(2023, 10, 28, 23, 0, 0, 0));
+    assert_eq!(zone.instant(wall), at("2023-10-29T01:00:00Z"));
 }
 
 #[test]

@@ -86,3 +86,43 @@ pub const IN_SINGLE_NAMESPACES: &[Excuse] = &[
         "it may be done before its watches begin",
     ),
 ];
+
+/// Two passes over one Deployment, by CronJobs.
+pub const IN_ONE_PASS: &[Excuse] = &[
+    ("offhours", "patch", "horizontalpodautoscalers", "there are none"),
+    ("offhours", "patch", "horizontalpodautoscalers/status", "there are none"),
+    (
+        "offhours-uninstall",
+        "patch",
+        "horizontalpodautoscalers",
+        "there are none",
+    ),
+    (
+        "offhours-uninstall",
+        "patch",
+        "horizontalpodautoscalers/status",
+        "there are none",
+    ),
+    ("offhours", "create", "events", "only of what was skipped or has failed"),
+    (
+        "offhours",
+        "list",
+        "offhoursschedules",
+        "only where their definition is installed, which this mode does not need",
+    ),
+    ("offhours", "watch", "offhoursschedules", "the same"),
+    ("offhours-uninstall", "patch", "offhoursschedules", "the same"),
+    (
+        "offhours-uninstall",
+        "patch",
+        "namespaces",
+        "only where a wake was written in a moment without webhook",
+    ),
+    ("offhours-uninstall", "create", "leases", "only where the Lease is gone"),
+    (
+        "offhours-uninstall",
+        "watch",
+        "*",
+        "it may be done before its watches begin",
+    ),
+];

@@ -465,7 +465,10 @@ async fn cron_jobs_and_single_namespaces_do_with_less_and_leave_no_trace() -> an
     let values = json!({"mode": "cronjob", "kinds": ["Deployment"], "argo": {"enabled": false}, "flux": {"enabled": false},
         "cronjob": {"schedules": [cron]}});
     let release = Release::new(plane, "night", "offhours", &values)?;
+    let audit = plane.audit().await?;
+    let start = audit.mark().await?;
     release.install().await?;
+    let granted = objects(&template("night", &["-f", &release.values()])?)?;
     for (action, wanted) in [("shutdown", 0), ("startup", 2), ("shutdown", 0)] {
         let name = plane.unique_name(action);
         let from = format!("--from=cronjob/offhours-default-{action}");
@@ -484,12 +487,15 @@ async fn cron_jobs_and_single_namespaces_do_with_less_and_leave_no_trace() -> an
     release.uninstall().await?;
     ensure!(replicas(&release, "shop", "web").await? == 2);
     no_trace(plane, &before).await?;
+    // Backups of K8s-OffHours are looked for in its namespace, and done without where that is another one.
+    let refused = |request: &AuditedRequest| request.resource == "configmaps" && request.namespace != "night";
+    let since = AuditQuery::new().since(start);
+    rights::check(&audit, since, &granted, excuses::IN_ONE_PASS, refused).await?;
 
     let spec = json!({"timeZone": "UTC", "downtime": ["Mon-Sun 00:00-24:00"]});
     let values = json!({"namespaces": ["media"], "settings": quick(),
         "uninstall": {"patience": "30s"}, "schedules": [{"name": "default", "scope": "Workload", "spec": spec}]});
     let release = Release::new(plane, "night", "offhours", &values)?;
-    let audit = plane.audit().await?;
     let start = audit.mark().await?;
     release.install().await?;
     until_replicas(&release, "media", "web", 0).await?;
