@@ -360,7 +360,8 @@ async fn wait(tool: &Tool, target: &Target, wish: Wish, limit: Duration) -> Resu
             let there = match wish {
                 Wish::Wake => !asleep && workload.ready,
                 // What its owner had down, or what is protected, never gets the label.
-                Wish::Sleep => asleep || is_down(&workload) || workload.annotation(PROTECTED) == Some("true"),
+                Wish::Sleep if is_down(&workload) => no_pod_left(&object),
+                Wish::Sleep => asleep || workload.annotation(PROTECTED) == Some("true"),
             };
             if !there {
                 waiting.push(target.told());
@@ -382,6 +383,12 @@ async fn wait(tool: &Tool, target: &Target, wish: Wish, limit: Duration) -> Resu
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
+}
+
+/// Where its controller counts pods, it counts none: `kubectl get` shows what was asked for.
+fn no_pod_left(object: &Value) -> bool {
+    let count = object.pointer("/status/replicas").and_then(Value::as_u64);
+    count.unwrap_or_default() == 0
 }
 
 fn is_down(workload: &Workload) -> bool {
