@@ -162,8 +162,8 @@ impl Shop {
         self.under("Off", state).await
     }
 
-    async fn under(&self, mode: &str, state: &str) -> anyhow::Result<()> {
-        let more = json!({"flux": {"pause": true}, "enforcement": {"mode": mode}});
+    async fn under(&self, enforcement: &str, state: &str) -> anyhow::Result<()> {
+        let more = json!({"flux": {"pause": true}, "enforcement": {"mode": enforcement}});
         self.turn(state, &more).await
     }
 
