@@ -284,7 +284,7 @@ fn case_3_01_where_zero_is_refused_the_autoscaler_stays_and_the_workload_sleeps_
 }
 
 #[test]
-fn case_3_07_delete_restore_brings_everything_back_and_writes_the_backup_first() {
+fn case_3_06_and_3_07_delete_restore_brings_everything_back_and_writes_the_backup_first() {
     let mut night = night(HpaMode::DeleteRestore, 0);
     let before = hpa("shop", "web", "web", Some(2), 10);
     let autoscaler = night.add(&before);
@@ -343,7 +343,7 @@ fn case_3_07_an_autoscaler_that_somebody_created_again_is_kept_and_the_backup_dr
 }
 
 #[test]
-fn an_autoscaler_created_at_night_is_saved_and_deleted_too_and_several_of_one_target_are_kept_apart() {
+fn fault_9_several_autoscalers_of_one_target_are_kept_apart_and_one_created_at_night_is_saved_too() {
     let mut night = night(HpaMode::DeleteRestore, 0);
     let (first, second) = (
         hpa("shop", "a", "web", Some(2), 10),
