@@ -322,13 +322,19 @@ impl Snapshot {
             Unit::Application(reference) => self.look_application(reference, want, memory, now),
             Unit::Flux(reference) => match (self.beside.flux.get(reference), want) {
                 (Some(object), Want::Down { schedule, .. }) if !pauses_flux(schedule.as_ref()) => {
-                    flux::look(object, &Want::Up(schedule.clone()), now)
+                    flux::look(object, &Want::Up(schedule.clone()), false, now)
                 }
-                (Some(object), _) => flux::look(object, want, now),
+                (Some(object), _) => flux::look(object, want, self.holds(want.schedule()), now),
                 (None, _) => Look::settled(),
             },
         };
         look.with_failures(memory, now)
+    }
+
+    /// Whether the webhook holds what this schedule put down.
+    fn holds(&self, schedule: Option<&Arc<Schedule>>) -> bool {
+        let mode = schedule.map_or_else(EnforcementMode::default, |schedule| schedule.enforcement.mode);
+        self.beside.webhook && matches!(mode, EnforcementMode::Rewrite | EnforcementMode::Deny)
     }
 
     fn look_application(&self, reference: &ObjectRef, want: &Want, memory: &Memory, now: jiff::Timestamp) -> Look {
@@ -356,14 +362,13 @@ impl Snapshot {
             }
             want => want,
         };
-        let mode = schedule.map_or_else(EnforcementMode::default, |schedule| schedule.enforcement.mode);
         let known = argo::Known {
             application,
             state,
             pauses: &memory.pauses,
             own_namespace: &self.own_namespace,
             blind: beside.state_sight.as_ref().err().map(AsRef::as_ref),
-            held: beside.webhook && matches!(mode, EnforcementMode::Rewrite | EnforcementMode::Deny),
+            held: self.holds(schedule),
             sync: asked.is_some_and(|argo| argo.sync),
             terminate: asked.is_some_and(|argo| argo.terminate),
         };

@@ -11,7 +11,7 @@ use shared::patch::{Edits, Preconditions};
 use shared::prune::Keep;
 use shared::workload::{ObjectRef, Workload};
 
-use crate::decide::action::{Purpose, Request, Target};
+use crate::decide::action::{Purpose, Request, Skip, Target};
 use crate::decide::beside::{Look, Move, Want};
 use crate::decide::memory::later;
 
@@ -20,6 +20,9 @@ const SETTLE: SignedDuration = SignedDuration::from_secs(3);
 
 /// How long a reconciliation under way is waited for before people are told.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(5);
+
+/// After so long, a suspension that somebody reverted is tried again.
+const MEMORY: SignedDuration = SignedDuration::from_mins(10);
 
 /// What Flux' controllers call a reconciliation that has failed and will be tried again.
 const WAITS_FOR_RETRY: &str = "ProgressingWithRetry";
@@ -107,16 +110,17 @@ pub fn owner(workload: &Workload) -> Option<ObjectRef> {
     })
 }
 
-/// Looks at one: what is to be written, and whether its workloads may be put down.
-pub fn look(flux: &FluxObject, want: &Want, now: Timestamp) -> Look {
+/// Looks at one: what is to be written, and whether its workloads may be put down. `held`: the webhook holds what is down, so
+/// that they may sleep even where Flux is awake.
+pub fn look(flux: &FluxObject, want: &Want, held: bool, now: Timestamp) -> Look {
     match want {
         Want::Leave | Want::Opening(_) => Look::settled(),
         Want::Up(_) => resume(flux, want),
-        Want::Down { .. } => suspend(flux, want, now),
+        Want::Down { .. } => suspend(flux, want, held, now),
     }
 }
 
-fn suspend(flux: &FluxObject, want: &Want, now: Timestamp) -> Look {
+fn suspend(flux: &FluxObject, want: &Want, held: bool, now: Timestamp) -> Look {
     let object = &flux.object;
     let since = object
         .annotation(DOWN_SINCE)
@@ -138,6 +142,13 @@ fn suspend(flux: &FluxObject, want: &Want, now: Timestamp) -> Look {
             _ => Look::settled(),
         };
     }
+    // The record is still there: it was suspended by us, and a resume of ours would have taken the record along.
+    let again = since.map(|since| later(since, MEMORY)).filter(|again| now < *again);
+    if let Some(again) = again
+        && object.annotation(ORIGINAL_SUSPEND).is_some()
+    {
+        return reverted(flux, held, again);
+    }
     let present = object.knobs.first().and_then(|reading| reading.value.as_ref());
     let mut edits = Edits::default();
     edits.knobs.insert(0, Some(Value::Bool(true)));
@@ -152,6 +163,29 @@ fn suspend(flux: &FluxObject, want: &Want, now: Timestamp) -> Look {
         "PausePending",
         format!("{} is suspended first", object.object_ref()),
     )
+}
+
+/// It was suspended a few minutes ago, and reconciles all the same: that is told, not fought.
+fn reverted(flux: &FluxObject, held: bool, again: Timestamp) -> Look {
+    let object = &flux.object;
+    let parent = owner(object).filter(|parent| *parent != object.object_ref());
+    let who = match (&parent, object.managers.knob.as_deref()) {
+        (Some(parent), _) => format!("{parent} resumed it: leave spec.suspend out of what that applies"),
+        (None, Some(who)) => format!("{who} resumed it: suspend it there, or exempt its workloads from the schedule"),
+        (None, None) => "somebody resumed it: exempt its workloads from the schedule, if that was meant".to_owned(),
+    };
+    let skip = Skip {
+        reason: "PauseReverted",
+        message: format!("{} was suspended, and {who}", object.object_ref()),
+        tell: true,
+        again: None,
+    };
+    Look {
+        closed: Some(skip.clone()).filter(|_| !held),
+        trouble: Some(skip),
+        again: Some(again),
+        ..Look::settled()
+    }
 }
 
 fn resume(flux: &FluxObject, want: &Want) -> Look {

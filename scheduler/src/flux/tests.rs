@@ -91,6 +91,46 @@ fn without_a_wish_of_the_schedule_nothing_is_suspended_and_what_was_is_resumed()
     assert_eq!(world.objects[&owner]["spec"], spec);
 }
 
+#[test]
+fn a_suspension_that_somebody_reverts_is_told_and_not_fought() {
+    for webhook in [false, true] {
+        let (mut world, web) = world("kustomize");
+        world.webhook = webhook;
+        let spec = json!({"interval": "10m"});
+        let mut child = kustomization(&spec);
+        child["metadata"]["labels"] = json!({
+            "kustomize.toolkit.fluxcd.io/name": "apps", "kustomize.toolkit.fluxcd.io/namespace": "flux-system",
+        });
+        let owner = world.add("kustomize.toolkit.fluxcd.io", &child);
+        let mut schedule = office();
+        schedule.flux = Some(Flux::default());
+        let schedules = schedules([schedule]);
+        let (mut decider, mut now) = (Decider::default(), at("2026-12-01T10:00:00Z"));
+        let mut pauses = 0;
+        for minute in 0..=12 {
+            now = now.max(at(&format!("2026-12-01T22:{minute:02}:00Z")));
+            let parent = owner.clone();
+            // Its manifest in Git says so.
+            let mut parent = |world: &mut World| world.edit(&parent, |object| object["spec"]["suspend"] = false.into());
+            let writes = world.settle_beside(&mut decider, &schedules, &mut now, &|_| None, &mut parent);
+            pauses += writes.iter().filter(|action| action.purpose == Purpose::Pause).count();
+        }
+        assert_eq!(pauses, 2, "one in ten minutes; webhook: {webhook}");
+        let trouble = decider.assessment(&web).unwrap().trouble.clone().unwrap();
+        assert_eq!(trouble.reason, "PauseReverted");
+        assert!(trouble.message.contains("apps"), "{}", trouble.message);
+        let told = decider.take_remarks();
+        assert!(told.iter().any(|remark| remark.object == owner), "{told:?}");
+        // Where the webhook holds what is down, it sleeps all the same.
+        assert_eq!(world.replicas(&web), if webhook { Some(0) } else { Some(3) });
+        now = now.max(at(MORNING));
+        world.settle(&mut decider, &schedules, &mut now, &|_| None);
+        assert_eq!(world.replicas(&web), Some(3));
+        assert_eq!(world.objects[&owner]["spec"]["suspend"], false);
+        assert!(world.own_keys(&owner).is_empty());
+    }
+}
+
 /// kustomize-controller v1.9: a reconciliation that fails ends with this condition, and one that is suspended keeps it
 /// (`finalizeStatus`; a suspended object is returned from before anything is looked at).
 #[test]
