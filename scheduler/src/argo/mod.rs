@@ -8,7 +8,7 @@ mod pause;
 pub use api::{ArgoApi, ArgoError};
 pub use discover::{Applications, How};
 pub use facts::{Application, GROUP, Operation, Saved, State, Way, application_ref, keep, kind};
-pub use pause::{Known, Pauses, SETTLE, dropped, look};
+pub use pause::{Known, MEMORY, Pauses, SETTLE, dropped, look};
 
 #[cfg(test)]
 mod api_tests;

@@ -25,9 +25,9 @@ pub const SETTLE: SignedDuration = SignedDuration::from_secs(3);
 const OPERATION_PATIENCE: SignedDuration = SignedDuration::from_mins(5);
 
 /// After so long, a pause that was reverted is tried again from the beginning.
-const MEMORY: SignedDuration = SignedDuration::from_mins(10);
+pub const MEMORY: SignedDuration = SignedDuration::from_mins(10);
 
-/// The ways in which an Application was paused lately, by its UID.
+/// The ways in which an Application was paused lately, by its UID. (And when a Flux object was, which has one way.)
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Pauses(BTreeMap<Arc<str>, Vec<(Timestamp, Way)>>);
 
@@ -42,6 +42,13 @@ impl Pauses {
     /// Takes in that one is awake, or gone.
     pub fn forget(&mut self, uid: &str) {
         self.0.remove(uid);
+    }
+
+    /// How often it was paused lately, and the last time.
+    pub fn lately(&self, uid: &str, now: Timestamp) -> (usize, Option<Timestamp>) {
+        let all = self.0.get(uid).into_iter().flatten().map(|(at, _)| *at);
+        let lately: Vec<Timestamp> = all.filter(|at| later(*at, MEMORY) > now).collect();
+        (lately.len(), lately.into_iter().max())
     }
 
     fn tried(&self, uid: &str, way: Way, now: Timestamp) -> Option<Timestamp> {

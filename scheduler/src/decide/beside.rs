@@ -65,7 +65,7 @@ pub struct Move {
     pub action: Action,
     /// The version that it was decided on.
     pub version: Arc<str>,
-    /// It pauses an Application, in this way.
+    /// It pauses an Application (or a Flux object), in this way.
     pub pausing: Option<Way>,
 }
 

@@ -322,9 +322,12 @@ impl Snapshot {
             Unit::Application(reference) => self.look_application(reference, want, memory, now),
             Unit::Flux(reference) => match (self.beside.flux.get(reference), want) {
                 (Some(object), Want::Down { schedule, .. }) if !pauses_flux(schedule.as_ref()) => {
-                    flux::look(object, &Want::Up(schedule.clone()), false, now)
+                    flux::look(object, &Want::Up(schedule.clone()), false, &memory.pauses, now)
                 }
-                (Some(object), _) => flux::look(object, want, self.holds(want.schedule()), now),
+                (Some(object), _) => {
+                    let held = self.holds(want.schedule());
+                    flux::look(object, want, held, &memory.pauses, now)
+                }
                 (None, _) => Look::settled(),
             },
         };

@@ -11,6 +11,7 @@ use shared::patch::{Edits, Preconditions};
 use shared::prune::Keep;
 use shared::workload::{ObjectRef, Workload};
 
+use crate::argo::{MEMORY, Pauses, Way};
 use crate::decide::action::{Purpose, Request, Skip, Target};
 use crate::decide::beside::{Look, Move, Want};
 use crate::decide::memory::later;
@@ -21,8 +22,8 @@ const SETTLE: SignedDuration = SignedDuration::from_secs(3);
 /// How long a reconciliation under way is waited for before people are told.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(5);
 
-/// After so long, a suspension that somebody reverted is tried again.
-const MEMORY: SignedDuration = SignedDuration::from_mins(10);
+/// So many suspensions that somebody reverts are enough: then it is told, and not fought.
+const TRIES: usize = 2;
 
 /// What Flux' controllers call a reconciliation that has failed and will be tried again.
 const WAITS_FOR_RETRY: &str = "ProgressingWithRetry";
@@ -112,15 +113,15 @@ pub fn owner(workload: &Workload) -> Option<ObjectRef> {
 
 /// Looks at one: what is to be written, and whether its workloads may be put down. `held`: the webhook holds what is down, so
 /// that they may sleep even where Flux is awake.
-pub fn look(flux: &FluxObject, want: &Want, held: bool, now: Timestamp) -> Look {
+pub fn look(flux: &FluxObject, want: &Want, held: bool, pauses: &Pauses, now: Timestamp) -> Look {
     match want {
         Want::Leave | Want::Opening(_) => Look::settled(),
         Want::Up(_) => resume(flux, want),
-        Want::Down { .. } => suspend(flux, want, held, now),
+        Want::Down { .. } => suspend(flux, want, held, pauses, now),
     }
 }
 
-fn suspend(flux: &FluxObject, want: &Want, held: bool, now: Timestamp) -> Look {
+fn suspend(flux: &FluxObject, want: &Want, held: bool, pauses: &Pauses, now: Timestamp) -> Look {
     let object = &flux.object;
     let since = object
         .annotation(DOWN_SINCE)
@@ -142,12 +143,8 @@ fn suspend(flux: &FluxObject, want: &Want, held: bool, now: Timestamp) -> Look {
             _ => Look::settled(),
         };
     }
-    // The record is still there: it was suspended by us, and a resume of ours would have taken the record along.
-    let again = since.map(|since| later(since, MEMORY)).filter(|again| now < *again);
-    if let Some(again) = again
-        && object.annotation(ORIGINAL_SUSPEND).is_some()
-    {
-        return reverted(flux, held, again);
+    if let (TRIES.., Some(last)) = pauses.lately(&object.uid, now) {
+        return reverted(flux, held, later(last, MEMORY));
     }
     let present = object.knobs.first().and_then(|reading| reading.value.as_ref());
     let mut edits = Edits::default();
@@ -159,13 +156,13 @@ fn suspend(flux: &FluxObject, want: &Want, held: bool, now: Timestamp) -> Look {
         .annotations
         .insert(DOWN_SINCE.to_owned(), Some(format_instant(now)));
     Look::after(
-        vec![write(flux, &edits, Purpose::Pause, want)],
+        vec![write(flux, &edits, Purpose::Pause, want).pausing(Way::Disabled)],
         "PausePending",
         format!("{} is suspended first", object.object_ref()),
     )
 }
 
-/// It was suspended a few minutes ago, and reconciles all the same: that is told, not fought.
+/// It was suspended again and again, and reconciles all the same.
 fn reverted(flux: &FluxObject, held: bool, again: Timestamp) -> Look {
     let object = &flux.object;
     let parent = owner(object).filter(|parent| *parent != object.object_ref());
