@@ -22,7 +22,6 @@ use crate::{
     control_plane::{ControlPlane, free_port},
     identity::Identity,
     process::{Process, Program},
-    product::http_get,
     programs::{module_folder, program},
     wait::{SOON, wait_for},
 };
@@ -79,16 +78,7 @@ impl Flux {
             .env("HOME", folder.display().to_string())
             .env("TMPDIR", folder.display().to_string());
         let process = Process::start(name, &controller, plane.folder().join(format!("{name}.log")))?;
-        wait_for(&format!("{name} to be ready"), START_DEADLINE, || async {
-            // An end is final: no use in waiting on.
-            if let Err(ended) = process.check_running() {
-                return Ok(Err(ended));
-            }
-            let (status, answer) = http_get(health, "/readyz").await?;
-            anyhow::ensure!(status == 200, "{status}: {answer}");
-            Ok(Ok(()))
-        })
-        .await??;
+        process.wait_until_ready(health, "/readyz", START_DEADLINE).await?;
         Ok(Self {
             _process: process,
             content: ContentServer::start()?,

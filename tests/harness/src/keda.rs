@@ -12,9 +12,7 @@ use crate::{
     control_plane::{ControlPlane, free_port},
     identity::Identity,
     process::{Process, Program},
-    product::http_get,
     programs::{module_folder, program},
-    wait::wait_for,
 };
 
 const NAMESPACE: &str = "keda";
@@ -65,16 +63,7 @@ impl Keda {
             .env("POD_NAME", "keda-operator-0")
             .env("KEDA_CLUSTER_OBJECT_NAMESPACE", NAMESPACE);
         let operator = Process::start("keda-operator", &operator, plane.folder().join("keda-operator.log"))?;
-        wait_for("KEDA to be ready", START_DEADLINE, || async {
-            // An end is final: no use in waiting on.
-            if let Err(ended) = operator.check_running() {
-                return Ok(Err(ended));
-            }
-            let (status, answer) = http_get(probe, "/readyz").await?;
-            anyhow::ensure!(status == 200, "{status}: {answer}");
-            Ok(Ok(()))
-        })
-        .await??;
+        operator.wait_until_ready(probe, "/readyz", START_DEADLINE).await?;
         Ok(Self {
             _operator: operator,
             triggers: ContentServer::start()?,

@@ -110,4 +110,4 @@ pub use process::{Process, Program, Signal};
 pub use product::{Product, http_get, offhours_binary};
 pub use programs::{kube_version, program, repository, target_folder};
 pub use proxy::{Fault, Proxy, Write};
-pub use wait::{SOON, holds_for, wait_for};
+pub use wait::{SOON, Shared, holds_for, wait_for};

@@ -19,7 +19,7 @@ use rustix::process::{Pid, kill_process};
 
 pub use rustix::process::Signal;
 
-use crate::wait::wait_for;
+use crate::{product::http_get, wait::wait_for};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -274,6 +274,20 @@ impl Process {
                 .with_context(|| format!("still running; its log ends: {}", self.tail(500)))
         })
         .await
+    }
+
+    /// Waits until `GET http://127.0.0.1:<port><path>` answers 200; an end of the product ends the wait.
+    pub async fn wait_until_ready(&self, port: u16, path: &str, deadline: Duration) -> anyhow::Result<()> {
+        wait_for(&format!("{} to answer 200 at {path}", self.name), deadline, || async {
+            // An end is final: no use in waiting on.
+            if let Err(ended) = self.check_running() {
+                return Ok(Err(ended));
+            }
+            let (status, body) = http_get(port, path).await?;
+            anyhow::ensure!(status == 200, "{path} answers {status}: {}", body.trim());
+            Ok(Ok(()))
+        })
+        .await?
     }
 
     /// Waits until a line of its log contains `text`; returns that line.

@@ -20,7 +20,6 @@ use crate::{
     identity::Identity,
     process::{Process, Program},
     programs::{repository, target_folder},
-    wait::wait_for,
 };
 
 /// The binary: `OFFHOURS_BIN`, or the one of this target folder, brought up to date by cargo first, so that a test never
@@ -136,23 +135,6 @@ impl Product {
             process: Process::start(name, program, log)?,
             audit: Some((audit, end)),
         })
-    }
-
-    /// Waits until `GET http://127.0.0.1:<port><path>` answers 200; an end of the product ends the wait.
-    pub async fn wait_until_ready(&self, port: u16, path: &str, deadline: Duration) -> anyhow::Result<()> {
-        wait_for(
-            &format!("{} to answer 200 at {path}", self.process.name()),
-            deadline,
-            || async {
-                if let Err(ended) = self.process.check_running() {
-                    return Ok(Err(ended));
-                }
-                let (status, body) = http_get(port, path).await?;
-                anyhow::ensure!(status == 200, "{path} answers {status}: {}", body.trim());
-                Ok(Ok(()))
-            },
-        )
-        .await?
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use tokio::sync::OnceCell;
 
 /// Long enough for anything that a healthy control plane does on a busy machine.
 pub const SOON: Duration = Duration::from_secs(60);
@@ -41,6 +42,39 @@ where
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_millis(200));
+    }
+}
+
+/// What the tests of one program share: made by whoever asks first, and a failure is everybody's.
+///
+/// ```no_run
+/// # async fn start() -> anyhow::Result<u16> { Ok(1) }
+/// # async fn example() -> anyhow::Result<()> {
+/// static STAGE: harness::Shared<u16> = harness::Shared::new();
+/// let stage: &u16 = STAGE.get(start).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Default)]
+pub struct Shared<T>(OnceCell<Result<T, String>>);
+
+impl<T> Shared<T> {
+    /// One that nobody has made yet.
+    pub const fn new() -> Self {
+        Self(OnceCell::const_new())
+    }
+
+    /// The one that there is; `start` makes it.
+    pub async fn get<F>(&'static self, start: impl FnOnce() -> F) -> anyhow::Result<&'static T>
+    where
+        F: Future<Output = anyhow::Result<T>>,
+    {
+        let made = self
+            .0
+            .get_or_init(|| async { start().await.map_err(|error| format!("{error:#}")) })
+            .await;
+        made.as_ref()
+            .map_err(|error| anyhow::anyhow!("what these tests share could not be started: {error}"))
     }
 }
 

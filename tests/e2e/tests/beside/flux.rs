@@ -2,9 +2,8 @@
 //! back at every interval, until it is suspended.
 
 use anyhow::ensure;
-use harness::{Flux, Product, wait_for};
+use harness::{Flux, Product, Shared, wait_for};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 use crate::{
     place::{LATER, Place, deployment, our_keys},
@@ -25,13 +24,8 @@ struct Stage {
 impl Stage {
     /// Started by whoever asks first.
     async fn shared() -> anyhow::Result<&'static Self> {
-        static SHARED: OnceCell<Result<Stage, String>> = OnceCell::const_new();
-        let started = SHARED
-            .get_or_init(|| async { Self::start().await.map_err(|error| format!("{error:#}")) })
-            .await;
-        started
-            .as_ref()
-            .map_err(|error| anyhow::anyhow!("Flux did not start: {error}"))
+        static SHARED: Shared<Stage> = Shared::new();
+        SHARED.get(Self::start).await
     }
 
     async fn start() -> anyhow::Result<Self> {

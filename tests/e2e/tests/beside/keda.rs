@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use anyhow::ensure;
-use harness::{AuditQuery, AuditedRequest, Keda, Product, wait_for};
+use harness::{AuditQuery, AuditedRequest, Keda, Product, Shared, wait_for};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 use crate::{
     place::{LATER, Place, deployment, our_keys},
@@ -27,13 +26,8 @@ struct Stage {
 impl Stage {
     /// Started by whoever asks first.
     async fn shared() -> anyhow::Result<&'static Self> {
-        static SHARED: OnceCell<Result<Stage, String>> = OnceCell::const_new();
-        let started = SHARED
-            .get_or_init(|| async { Self::start().await.map_err(|error| format!("{error:#}")) })
-            .await;
-        started
-            .as_ref()
-            .map_err(|error| anyhow::anyhow!("KEDA did not start: {error}"))
+        static SHARED: Shared<Stage> = Shared::new();
+        SHARED.get(Self::start).await
     }
 
     async fn start() -> anyhow::Result<Self> {

@@ -1,9 +1,8 @@
 //! What people get wrong: each mistake is named with its place and its remedy, nothing panics, and other namespaces go on.
 
 use anyhow::ensure;
-use harness::{Product, SOON, holds_for, wait_for};
+use harness::{Product, SOON, Shared, holds_for, wait_for};
 use std::time::Duration;
-use tokio::sync::OnceCell;
 
 use crate::product::{Cluster, deployment, schedule};
 
@@ -16,12 +15,8 @@ pub struct World {
 }
 
 pub async fn world() -> anyhow::Result<&'static World> {
-    static WORLD: OnceCell<Result<World, String>> = OnceCell::const_new();
-    WORLD
-        .get_or_init(|| async { make().await.map_err(|error| format!("{error:#}")) })
-        .await
-        .as_ref()
-        .map_err(|error| anyhow::anyhow!("{error}"))
+    static WORLD: Shared<World> = Shared::new();
+    WORLD.get(make).await
 }
 
 async fn make() -> anyhow::Result<World> {

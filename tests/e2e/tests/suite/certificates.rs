@@ -23,7 +23,6 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use shared::clock::Clock;
 use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream},
@@ -31,20 +30,10 @@ use tokio::{
 };
 use webhook::server::{Options, listen, serve, tls_config};
 
+use crate::clock::RealClock;
+
 const SECRET: &str = "offhours-webhook-ca";
 const SERVICE: &str = "offhours-webhook";
-
-struct RealClock;
-
-impl Clock for RealClock {
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "a test against real programs, whose clock is the machine's"
-    )]
-    fn now(&self) -> jiff::Timestamp {
-        jiff::Timestamp::now()
-    }
-}
 
 /// Seconds instead of months: a rotation every eleven seconds.
 fn seconds() -> Lives {

@@ -24,19 +24,8 @@ use shared::{
     settings::ScheduleSetting,
 };
 
+use crate::clock::RealClock;
 use crate::view::{clients, follow};
-
-struct RealClock;
-
-impl Clock for RealClock {
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "a test against real programs, whose clock is the machine's"
-    )]
-    fn now(&self) -> jiff::Timestamp {
-        jiff::Timestamp::now()
-    }
-}
 
 /// A namespace under a schedule of its own, and our own namespace for backups.
 pub struct Night {

@@ -5,20 +5,9 @@ use std::{sync::Arc, time::Duration};
 use anyhow::ensure;
 use harness::{ControlPlane, Identity, SOON, wait_for};
 use scheduler::lease::{Leadership, LeaseRunner, LeaseSettings, lease_client, new_identity};
-use shared::clock::Clock;
 use tokio::{sync::oneshot, task::JoinHandle};
 
-struct RealClock;
-
-impl Clock for RealClock {
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "a test against real programs, whose clock is the machine's"
-    )]
-    fn now(&self) -> jiff::Timestamp {
-        jiff::Timestamp::now()
-    }
-}
+use crate::clock::RealClock;
 
 struct Replica {
     leadership: Leadership,

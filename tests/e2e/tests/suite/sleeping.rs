@@ -6,13 +6,13 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use harness::{AuditQuery, ControlPlane, Identity, Mark, Options, Product, SOON, free_port, wait_for};
+use harness::{AuditQuery, ControlPlane, Identity, Mark, Options, Product, SOON, Shared, free_port, wait_for};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use shared::api::definition;
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use tokio::sync::{Mutex, MutexGuard};
 
 use crate::roles::{grant, product};
 
@@ -28,12 +28,8 @@ struct Stage {
 
 impl Stage {
     async fn enter() -> anyhow::Result<(&'static Self, MutexGuard<'static, ()>)> {
-        static STAGE: OnceCell<Result<Stage, String>> = OnceCell::const_new();
-        let stage = STAGE
-            .get_or_init(|| async { Self::start().await.map_err(|error| format!("{error:#}")) })
-            .await
-            .as_ref()
-            .map_err(|error| anyhow::anyhow!("the stage was not set: {error}"))?;
+        static STAGE: Shared<Stage> = Shared::new();
+        let stage = STAGE.get(Self::start).await?;
         Ok((stage, stage.turn.lock().await))
     }
 

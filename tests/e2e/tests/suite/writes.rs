@@ -14,21 +14,9 @@ use scheduler::{
     lease::Leadership,
 };
 use serde_json::{Value, json};
-use shared::clock::Clock;
 
+use crate::clock::RealClock;
 use crate::view::{clients, deployment, follow, reference, replicas, sees};
-
-struct RealClock;
-
-impl Clock for RealClock {
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "a test against real programs, whose clock is the machine's"
-    )]
-    fn now(&self) -> jiff::Timestamp {
-        jiff::Timestamp::now()
-    }
-}
 
 struct World {
     plane: &'static ControlPlane,

@@ -4,9 +4,8 @@
 use std::ops::{Deref, DerefMut};
 
 use anyhow::ensure;
-use harness::{ARGOCD_NAMESPACE, ArgoCd, GitRepository, Identity, Product, offhours_binary, wait_for};
+use harness::{ARGOCD_NAMESPACE, ArgoCd, GitRepository, Identity, Product, Shared, offhours_binary, wait_for};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 pub use crate::place::{LATER, deployment};
 use crate::{
@@ -23,24 +22,15 @@ pub struct Stage {
 impl Stage {
     /// Started by whoever asks first.
     pub async fn shared() -> anyhow::Result<&'static Self> {
-        static SHARED: OnceCell<Result<Stage, String>> = OnceCell::const_new();
-        Self::once(&SHARED, true).await
+        static SHARED: Shared<Stage> = Shared::new();
+        SHARED.get(|| Self::start(true)).await
     }
 
     /// The same without servers, which would give back what a pass puts to sleep on behalf of a schedule that they do not
     /// know.
     pub async fn without_servers() -> anyhow::Result<&'static Self> {
-        static ALONE: OnceCell<Result<Stage, String>> = OnceCell::const_new();
-        Self::once(&ALONE, false).await
-    }
-
-    async fn once(cell: &'static OnceCell<Result<Self, String>>, servers: bool) -> anyhow::Result<&'static Self> {
-        let started = cell
-            .get_or_init(|| async { Self::start(servers).await.map_err(|error| format!("{error:#}")) })
-            .await;
-        started
-            .as_ref()
-            .map_err(|error| anyhow::anyhow!("Argo CD did not start: {error}"))
+        static ALONE: Shared<Stage> = Shared::new();
+        ALONE.get(|| Self::start(false)).await
     }
 
     async fn start(servers: bool) -> anyhow::Result<Self> {

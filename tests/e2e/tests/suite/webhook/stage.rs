@@ -9,8 +9,9 @@ use anyhow::{Context as _, ensure};
 use cluster::follow::{Follower, Scope};
 use cluster::reflector::Pace;
 use cluster::schedules::ScheduleSource;
-use harness::{ControlPlane, Identity, KubectlOutput, Options, SOON, free_port, install_crypto_provider, wait_for};
-use jiff::Timestamp;
+use harness::{
+    ControlPlane, Identity, KubectlOutput, Options, SOON, Shared, free_port, install_crypto_provider, wait_for,
+};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
@@ -23,7 +24,6 @@ use shared::kinds::Kinds;
 use shared::patch::{Preconditions, down};
 use shared::rules::{FailurePolicy, Registration};
 use shared::workload::Workload;
-use tokio::sync::OnceCell;
 use webhook::authorize::{self, Authorizer};
 use webhook::eyes::Eyes;
 use webhook::handlers::{App, Listener, Ruled, router};
@@ -31,17 +31,10 @@ use webhook::remember;
 use webhook::service::{Outcome, Tell};
 use webhook::state::{Policy, Sight};
 
+use crate::clock::RealClock;
+
 pub const NAMESPACE: &str = "offhours-system";
 pub const SERVICE: &str = "offhours-webhook";
-
-struct Wall;
-
-impl Clock for Wall {
-    #[allow(clippy::disallowed_methods, reason = "the test's real clock")]
-    fn now(&self) -> Timestamp {
-        Timestamp::now()
-    }
-}
 
 /// What the webhook said, by namespace.
 #[derive(Default)]
@@ -111,13 +104,8 @@ pub struct Stage {
 impl Stage {
     /// The one of this process.
     pub async fn shared() -> anyhow::Result<&'static Self> {
-        static STAGE: OnceCell<Result<Stage, String>> = OnceCell::const_new();
-        let stage = STAGE
-            .get_or_init(|| async { Self::start().await.map_err(|error| format!("{error:#}")) })
-            .await;
-        stage
-            .as_ref()
-            .map_err(|error| anyhow::anyhow!("the stage was not set: {error}"))
+        static STAGE: Shared<Stage> = Shared::new();
+        STAGE.get(Self::start).await
     }
 
     async fn start() -> anyhow::Result<Self> {
@@ -159,7 +147,7 @@ impl Stage {
                     own_users: vec![format!("system:serviceaccount:{NAMESPACE}:offhours")],
                     ..Policy::default()
                 };
-                let mut app = App::new(Arc::clone(&sight) as Arc<dyn Sight>, policy, Arc::new(Wall));
+                let mut app = App::new(Arc::clone(&sight) as Arc<dyn Sight>, policy, Arc::new(RealClock));
                 app.authorizer = Some(Authorizer::new(authorize::ApiServer(client.clone())));
                 app.parents = Some(Arc::new(remember::ApiServer(client)));
                 app.listener = listener;
@@ -218,7 +206,7 @@ impl Stage {
     pub async fn night(&self, enforcement: &Value, more: &Value) -> anyhow::Result<String> {
         let name = self.plane.unique_name("night");
         let day = |days: i64| {
-            let at = Wall.now() + jiff::SignedDuration::from_hours(24 * days);
+            let at = RealClock.now() + jiff::SignedDuration::from_hours(24 * days);
             at.strftime("%Y-%m-%d").to_string()
         };
         let mut spec = json!({
@@ -274,7 +262,7 @@ impl Stage {
         let created = api.create(&PostParams::default(), &dynamic).await?;
         let facts = Workload::read(kind, &serde_json::to_value(&created)?)?;
         let plan = shared::record::plan(&facts, keep, None).context("it is down already")?;
-        let patch: Patch<()> = Patch::Json(down(&facts, &plan, Wall.now()).patch(&facts, Preconditions::None));
+        let patch: Patch<()> = Patch::Json(down(&facts, &plan, RealClock.now()).patch(&facts, Preconditions::None));
         api.patch(&facts.name, &PatchParams::default(), &patch).await?;
         wait_for("the webhook to see it asleep", SOON, || async {
             let seen = self.sight.workload(kind, namespace, &facts.name);
