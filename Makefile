@@ -120,7 +120,7 @@ test-argocd: controlplane build ## nights under the real Argo CD (ARGOCD_VERSION
 	$(BESIDE) argocd:: $(BESIDE_OPTIONS)
 
 .PHONY: test-flux
-test-flux: controlplane build ## nights under the real kustomize-controller of Flux
+test-flux: controlplane build ## nights under the real kustomize-controller and helm-controller of Flux
 	@GOFLAGS="-p=2 $$GOFLAGS" nice tests/controlplane/build.sh flux
 	$(BESIDE) flux:: $(BESIDE_OPTIONS)
 

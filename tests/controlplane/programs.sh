@@ -35,10 +35,10 @@ programs_of() {
   case $1 in
     controlplane) echo etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok ;;
     etcd | kube-apiserver | kube-controller-manager | kube-scheduler | kubectl) echo "$1" ;;
-    kwok | helm | kubeconform | helm-unittest | promtool | kustomize-controller) echo "$1" ;;
+    kwok | helm | kubeconform | helm-unittest | promtool | kustomize-controller | helm-controller) echo "$1" ;;
     # each by itself: some minutes to a quarter of an hour, and only make test-argocd, test-flux, test-keda need them
     argocd) echo argocd ;;
-    flux) echo kustomize-controller ;;
+    flux) echo kustomize-controller helm-controller ;;
     keda) echo keda ;;
     all) echo etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwok helm kubeconform helm-unittest promtool ;;
     *) return 1 ;;
@@ -73,6 +73,8 @@ describe() {
       stamp="-X github.com/argoproj/argo-cd/$major/common.version=${version#v}" ;;
     kustomize-controller)
       module=kustomize-controller package=github.com/fluxcd/kustomize-controller version=$KUSTOMIZE_CONTROLLER ;;
+    helm-controller)
+      module=helm-controller package=github.com/fluxcd/helm-controller version=$HELM_CONTROLLER ;;
     keda)
       module=keda package=github.com/kedacore/keda/v2/cmd/operator version=$KEDA ;;
     *) return 1 ;;

@@ -1,5 +1,5 @@
-//! Nights under the real Flux: `make test-flux`. A Kustomization has its workload's replicas in its source and puts them
-//! back at every interval, until it is suspended.
+//! Nights under the real Flux: `make test-flux`. A Kustomization, or a `HelmRelease` that corrects drift, has its workload's
+//! replicas in its source and puts them back at every interval, until it is suspended.
 
 use anyhow::ensure;
 use harness::{Flux, Product, Shared, wait_for};
@@ -41,11 +41,21 @@ impl Stage {
     }
 }
 
+/// Which of Flux' objects owns the workload.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Owner {
+    Kustomization,
+    HelmRelease,
+}
+
+use Owner::{HelmRelease, Kustomization};
+
 /// A workload `web` that Flux keeps at three replicas, and beside it `clock`, which is never suspended: what is missing of it is
 /// back when Flux has looked.
 struct Shop {
     flux: &'static Flux,
     place: Place,
+    owner: Owner,
 }
 
 impl std::ops::Deref for Shop {
@@ -60,36 +70,55 @@ fn clock() -> String {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "clock"}}).to_string()
 }
 
+impl Owner {
+    /// One that keeps what its source holds under `name`.
+    fn object(self, name: &str, namespace: &str) -> Value {
+        let (api, spec) = match self {
+            Kustomization => (
+                "kustomize.toolkit.fluxcd.io/v1",
+                json!({
+                    "interval": INTERVAL, "prune": true, "path": "./", "targetNamespace": namespace,
+                    "sourceRef": {"kind": "GitRepository", "name": name},
+                }),
+            ),
+            // Without waiting for pods: nothing here depends on them.
+            HelmRelease => (
+                "helm.toolkit.fluxcd.io/v2",
+                json!({
+                    "interval": INTERVAL, "chartRef": {"kind": "OCIRepository", "name": name},
+                    "driftDetection": {"mode": "enabled"},
+                    "install": {"disableWait": true}, "upgrade": {"disableWait": true},
+                }),
+            ),
+        };
+        json!({"apiVersion": api, "kind": format!("{self:?}"), "metadata": {"name": name}, "spec": spec})
+    }
+}
+
 impl Shop {
-    /// `suspend`: what its spec says of it by day.
-    async fn start(prefix: &str, suspend: Option<bool>) -> anyhow::Result<Self> {
+    /// `suspend`: what its owner's spec says of it by day.
+    async fn start(owner: Owner, prefix: &str, suspend: Option<bool>) -> anyhow::Result<Self> {
         let stage = Stage::shared().await?;
         let shop = Self {
             flux: &stage.flux,
             place: Place::new(&stage.cluster, prefix).await?,
+            owner,
         };
         shop.publish(1, IMAGE).await?;
+        shop.publish_one(1, "clock", &clock()).await?;
         for name in ["shop", "clock"] {
-            let mut spec = json!({
-                "interval": INTERVAL, "prune": true, "path": format!("./{name}"), "targetNamespace": shop.namespace,
-                "sourceRef": {"kind": "GitRepository", "name": "git"},
-            });
+            let mut object = owner.object(name, &shop.namespace);
             if let Some(suspend) = suspend.filter(|_| name == "shop") {
-                spec["suspend"] = suspend.into();
+                object["spec"]["suspend"] = suspend.into();
             }
-            let api = "kustomize.toolkit.fluxcd.io/v1";
-            shop.apply(&json!({"apiVersion": api, "kind": "Kustomization", "metadata": {"name": name}, "spec": spec}))
-                .await?;
+            shop.apply(&object).await?;
         }
         wait_for("the first reconciliation", LATER, || async {
-            let ready = |object: &Value| {
-                let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-                let ready = conditions.iter().find(|one| one["type"] == "Ready").cloned();
-                (ready.clone().is_some_and(|one| one["status"] == "True"), ready)
-            };
             for name in ["shop", "clock"] {
-                let (ready, told) = ready(&shop.owner_named(name).await?);
-                ensure!(ready, "{name}: {told:?}");
+                let object = shop.owner_named(name).await?;
+                let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+                let ready = conditions.iter().find(|one| one["type"] == "Ready");
+                ensure!(ready.is_some_and(|one| one["status"] == "True"), "{name}: {ready:?}");
             }
             Ok(())
         })
@@ -100,29 +129,39 @@ impl Shop {
 
     /// What is in its source from now on.
     async fn publish(&self, revision: u32, image: &str) -> anyhow::Result<()> {
-        let (web, clock) = (deployment("web", Some(3), image), clock());
-        let files = [("shop/web.yaml", web.as_str()), ("clock/clock.yaml", clock.as_str())];
-        let source = (self.namespace.as_str(), "git");
-        let revision = format!("main@sha1:{revision:040}");
-        self.flux.publish(&self.cluster.plane, source, &revision, &files).await
+        self.publish_one(revision, "shop", &deployment("web", Some(3), image))
+            .await
+    }
+
+    async fn publish_one(&self, revision: u32, name: &str, object: &str) -> anyhow::Result<()> {
+        let place = (&self.cluster.plane, self.namespace.as_str());
+        match self.owner {
+            Kustomization => {
+                let revision = format!("main@sha1:{revision:040}");
+                let source = ("GitRepository", name);
+                self.flux
+                    .publish(place, source, &revision, &[("object.yaml", object)])
+                    .await
+            }
+            HelmRelease => {
+                let chart = json!({"apiVersion": "v2", "name": name, "version": format!("0.1.{revision}")}).to_string();
+                let files = [("Chart.yaml", chart.as_str()), ("templates/object.yaml", object)];
+                let revision = format!("sha256:{revision:064}");
+                self.flux
+                    .publish(place, ("OCIRepository", name), &revision, &files)
+                    .await
+            }
+        }
     }
 
     async fn owner_named(&self, name: &str) -> anyhow::Result<Value> {
-        self.get("kustomization", name).await
+        self.get(&format!("{:?}", self.owner), name).await
     }
 
     async fn suspend(&self, suspend: bool) -> anyhow::Result<()> {
         let patch = json!({"spec": {"suspend": suspend}}).to_string();
-        let words = [
-            "patch",
-            "kustomization",
-            "shop",
-            "-n",
-            &self.namespace,
-            "--type=merge",
-            "-p",
-            &patch,
-        ];
+        let owner = format!("{:?}/shop", self.owner);
+        let words = ["patch", &owner, "-n", &self.namespace, "--type=merge", "-p", &patch];
         self.kubectl(&words).await.map(drop)
     }
 
@@ -176,8 +215,8 @@ impl Shop {
     }
 }
 
-async fn a_night(prefix: &str, suspend: Option<bool>) -> anyhow::Result<()> {
-    let shop = Shop::start(prefix, suspend).await?;
+async fn a_night(owner: Owner, prefix: &str, suspend: Option<bool>) -> anyhow::Result<()> {
+    let shop = Shop::start(owner, prefix, suspend).await?;
     // By day it is what Flux wants it to be.
     shop.scale(5).await?;
     shop.until_replicas("web", 3).await?;
@@ -207,22 +246,8 @@ async fn a_night(prefix: &str, suspend: Option<bool>) -> anyhow::Result<()> {
     shop.until_replicas("web", 3).await
 }
 
-#[tokio::test]
-#[ignore = "SKIPPED: needs the real Flux (make test-flux)"]
-async fn a_kustomization_sleeps_through_the_night_and_comes_back_as_it_was() -> anyhow::Result<()> {
-    a_night("plain", None).await
-}
-
-#[tokio::test]
-#[ignore = "SKIPPED: needs the real Flux (make test-flux)"]
-async fn so_does_one_that_says_that_it_is_not_suspended() -> anyhow::Result<()> {
-    a_night("said", Some(false)).await
-}
-
-#[tokio::test]
-#[ignore = "SKIPPED: needs the real Flux (make test-flux)"]
-async fn case_4_11_one_that_its_owner_suspended_stays_suspended_by_day() -> anyhow::Result<()> {
-    let shop = Shop::start("owner", None).await?;
+async fn suspended_by_its_owner(owner: Owner, prefix: &str) -> anyhow::Result<()> {
+    let shop = Shop::start(owner, prefix, None).await?;
     shop.suspend(true).await?;
     shop.tick().await?;
     let before = shop.owner_named("shop").await?;
@@ -244,14 +269,12 @@ async fn case_4_11_one_that_its_owner_suspended_stays_suspended_by_day() -> anyh
     Ok(())
 }
 
-#[tokio::test]
-#[ignore = "SKIPPED: needs the real Flux (make test-flux)"]
-async fn what_a_person_resumes_by_night_is_suspended_again_and_their_word_stands_by_day() -> anyhow::Result<()> {
-    let shop = Shop::start("person", None).await?;
+async fn resumed_by_a_person(owner: Owner, prefix: &str) -> anyhow::Result<()> {
+    let shop = Shop::start(owner, prefix, None).await?;
     // What Flux raises before it is suspended again would be left under `Off`.
     shop.under("Rewrite", "Down").await?;
     shop.until_replicas("web", 0).await?;
-    // As `flux resume kustomization shop` does.
+    // As `flux resume` does.
     shop.suspend(false).await?;
     wait_for("it to be suspended again", LATER, || async {
         let suspend = shop.owner_named("shop").await?["spec"]["suspend"].take();
@@ -271,4 +294,54 @@ async fn what_a_person_resumes_by_night_is_suspended_again_and_their_word_stands
     ensure!(after["spec"]["suspend"] == false, "{}", after["spec"]);
     shop.scale(5).await?;
     shop.until_replicas("web", 3).await
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs the real Flux (make test-flux)"]
+async fn a_kustomization_sleeps_through_the_night_and_comes_back_as_it_was() -> anyhow::Result<()> {
+    a_night(Kustomization, "plain", None).await
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs the real Flux (make test-flux)"]
+async fn a_helm_release_sleeps_through_the_night_and_comes_back_as_it_was() -> anyhow::Result<()> {
+    a_night(HelmRelease, "helm", None).await
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs the real Flux (make test-flux)"]
+async fn so_does_a_kustomization_that_says_that_it_is_not_suspended() -> anyhow::Result<()> {
+    a_night(Kustomization, "said", Some(false)).await
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs the real Flux (make test-flux)"]
+async fn so_does_a_helm_release_that_says_that_it_is_not_suspended() -> anyhow::Result<()> {
+    a_night(HelmRelease, "helm-said", Some(false)).await
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs the real Flux (make test-flux)"]
+async fn case_4_11_a_kustomization_that_its_owner_suspended_stays_suspended_by_day() -> anyhow::Result<()> {
+    suspended_by_its_owner(Kustomization, "owner").await
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs the real Flux (make test-flux)"]
+async fn case_4_11_a_helm_release_that_its_owner_suspended_stays_suspended_by_day() -> anyhow::Result<()> {
+    suspended_by_its_owner(HelmRelease, "helm-owner").await
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs the real Flux (make test-flux)"]
+async fn a_kustomization_that_a_person_resumes_by_night_is_suspended_again_and_their_word_stands_by_day()
+-> anyhow::Result<()> {
+    resumed_by_a_person(Kustomization, "person").await
+}
+
+#[tokio::test]
+#[ignore = "SKIPPED: needs the real Flux (make test-flux)"]
+async fn a_helm_release_that_a_person_resumes_by_night_is_suspended_again_and_their_word_stands_by_day()
+-> anyhow::Result<()> {
+    resumed_by_a_person(HelmRelease, "helm-person").await
 }

@@ -152,7 +152,9 @@ async fn a_leader_that_was_frozen_for_longer_than_its_lease_writes_nothing_more(
         .await?;
         let late = AuditQuery::new().since(taken_over).user(leader.1).writes();
         let late = fleet.plane.audit().await?.requests(&late).await?;
-        let late: Vec<_> = late.iter().map(AuditedRequest::line).collect();
+        // A renewal that was on its way when it was frozen is refused, as it names the version that it relies on.
+        let late = late.iter().filter(|one| one.resource != "leases" || one.code != 409);
+        let late: Vec<_> = late.map(AuditedRequest::line).collect();
         ensure!(late.is_empty(), "written after it was frozen: {late:?}");
         fleet.becomes(night).await?;
         std::mem::swap(&mut leader, &mut follower);

@@ -23,6 +23,7 @@ mod night;
 mod one_namespace;
 mod product;
 mod roles;
+mod scenarios;
 mod schedules;
 mod sleeping;
 mod view;

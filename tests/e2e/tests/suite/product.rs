@@ -75,6 +75,11 @@ impl Cluster {
 
     /// Starts a server; the port is that of its probes.
     pub fn serve(&self, arguments: &[&str]) -> anyhow::Result<(Product, u16)> {
+        self.serve_with(arguments, &[])
+    }
+
+    /// The same with more variables.
+    pub fn serve_with(&self, arguments: &[&str], more: &[(&str, &str)]) -> anyhow::Result<(Product, u16)> {
         let port = free_port()?;
         let (ops, webhook) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{}", self.webhook_port));
         let environment = [
@@ -88,6 +93,7 @@ impl Cluster {
             ("OFFHOURS_LEASE_CALL_TIMEOUT", "1s"),
             ("OFFHOURS_WRITE_TIMEOUT", "1s"),
         ];
+        let environment = [&environment, more].concat();
         Ok((
             Product::start(&self.plane, &self.identity, arguments, &environment)?,
             port,
