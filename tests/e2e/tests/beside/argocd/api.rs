@@ -1,4 +1,4 @@
-//! The HTTP API as the real server speaks it, in good and in bad times; and the four scenarios of the examples through it.
+//! The HTTP API as the real server speaks it, in good and in bad times.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use shared::settings::{ArgoApi as Settings, ArgoToken, Secret};
 
 use super::{
     proxy::{Mode, Proxy},
-    stage::{LATER, Shop, Stage, deployment, policy, without_false},
+    stage::{LATER, Shop, deployment, policy},
 };
 
 const IMAGE: &str = "nginx:1.27";
@@ -245,81 +245,4 @@ async fn rule_a9_over_tls_a_certificate_is_believed_only_where_it_was_given() ->
     ensure!(shop.replicas("web").await? == 2, "{}", ended.text());
     shop.until_resumed().await?;
     shop.until_synced().await
-}
-
-/// The four scenarios of the examples, with Applications of the names that they say.
-#[tokio::test]
-#[ignore = "SKIPPED: needs the real Argo CD (make test-argocd)"]
-async fn the_four_scenarios_by_one_pass_through_the_http_api() -> anyhow::Result<()> {
-    let stage = Stage::without_servers().await?;
-    let mut shop = Shop::on(stage, "scenarios", &[]).await?;
-    shop.schedule = "default".to_owned();
-    let examples = harness::repository().join("manifests/examples/scenarios");
-    for number in ["1-namespace", "2-workload"] {
-        let text = std::fs::read_to_string(examples.join(format!("{number}.yaml")))?;
-        stage.cluster.plane.apply(&text).await?;
-    }
-    for (number, name) in [("3-argo-manual", "search"), ("4-mixed", "media")] {
-        let text = std::fs::read_to_string(examples.join(format!("{number}.yaml")))?;
-        let repository = stage.argo.repository(name).await?;
-        repository.commit(&[(&format!("scenarios/{number}.yaml"), &text)])?;
-        let application = std::fs::read_to_string(examples.join(format!("argocd/{name}.yaml")))?;
-        let theirs = "https://git.example.com/platform/scenarios.git";
-        ensure!(application.contains(theirs), "{application}");
-        stage
-            .cluster
-            .plane
-            .apply(&application.replace(theirs, &repository.url()))
-            .await?;
-        name.clone_into(&mut shop.name);
-        shop.until_synced().await?;
-    }
-    let places = ["shop-dev", "billing-dev", "search-dev", "media-dev"];
-    let by_day = stage.cluster.deployments(&places).await?;
-    let applications = || async {
-        let mut both = Vec::new();
-        for name in ["search", "media"] {
-            let application = stage.get("application", ARGOCD_NAMESPACE, name).await?;
-            both.push(without_false(&application["spec"]["syncPolicy"]));
-        }
-        anyhow::Ok(both)
-    };
-    let policies = applications().await?;
-    let token = stage.argo.token("offhours", LATER * 30).await?;
-    let server = stage.argo.address();
-
-    let ended = shop.one_pass("shutdown", &server, &token).await?;
-    ensure!(ended.code == 0, "{}", ended.text());
-    // Scenario 2 is of single workloads.
-    let ended_deployments = shop.one_pass_in("shutdown", "deployment", &server, &token).await?;
-    ensure!(ended_deployments.code == 0, "{}", ended_deployments.text());
-    let by_night = stage.cluster.deployments(&places).await?;
-    ensure!(
-        by_night
-            == [
-                "collector 1 null",
-                // Its Application has a protected workload: strict mode leaves all of it alone.
-                "gallery 2 null",
-                "handbook 1 null",
-                "invoices 0 \"3\"",
-                "ledger 1 null",
-                "search-api 0 \"2\"",
-                "storefront 0 \"2\"",
-                "transcoder 1 null",
-            ],
-        "{by_night:?} {}",
-        ended.text()
-    );
-    ensure!(ended.text().contains("ApplicationProtected"), "{}", ended.text());
-    let paused = applications().await?;
-    ensure!(paused[0] != policies[0] && paused[1] == policies[1], "{paused:?}");
-
-    for scope in ["namespace", "deployment"] {
-        let ended = shop.one_pass_in("startup", scope, &server, &token).await?;
-        ensure!(ended.code == 0, "{}", ended.text());
-    }
-    let seen = stage.cluster.deployments(&places).await?;
-    ensure!(seen == by_day, "{seen:?}");
-    ensure!(applications().await? == policies, "{policies:?}");
-    Ok(())
 }

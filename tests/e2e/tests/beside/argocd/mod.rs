@@ -4,4 +4,5 @@ mod api;
 mod nights;
 mod proxy;
 mod reverts;
+mod scenarios;
 mod stage;
