@@ -182,6 +182,11 @@ pub fn standing(value: Option<&Value>) -> Option<u64> {
     value.map_or(Some(UNSET), count)
 }
 
+/// Replicas that are kept of a first count: the down value of it, and never more than it. `None`: it is no count.
+pub fn kept(was: Option<&Value>, down: DownReplicas) -> Option<u64> {
+    standing(was).map(|count| down.of(count).min(count))
+}
+
 /// A count, as a number or as text.
 pub fn count(value: &Value) -> Option<u64> {
     match value {
@@ -244,7 +249,7 @@ pub fn plan(workload: &Workload, down: DownReplicas, of: Option<u64>) -> Option<
     let replicas = match of.or_else(|| present(0).and_then(count)) {
         Some(base) => down.of(base),
         // More than an absent count stands for would raise it.
-        None => down.of(UNSET).min(UNSET),
+        None => kept(None, down).unwrap_or(0),
     };
     let mut moves = Vec::new();
     let mut guards = Vec::new();
@@ -256,6 +261,8 @@ pub fn plan(workload: &Workload, down: DownReplicas, of: Option<u64>) -> Option<
                     guards.push((index, held));
                 }
             }
+            // Further counts are minimums, of which an absent one asks for nothing.
+            Form::Count if index > 0 && present(index).is_none() => {}
             _ if is_down(&knob.form, present(index), replicas) => {}
             _ => moves.push((index, held)),
         }

@@ -279,14 +279,8 @@ fn adjust(workload: &Workload, verdict: &Verdict, record: &Record) -> Option<Ste
     if record.foreign {
         return None;
     }
-    let wanted = match record.entries.first()? {
-        record::Entry::Was(Some(value)) => {
-            record::count(value).map(|original| verdict.down_replicas.of(original).min(original))?
-        }
-        // Nothing was held where the field is absent: any number holds it.
-        record::Entry::Was(None) if matches!(workload.kind.knobs.first()?.form, Form::Count | Form::CountText) => {
-            verdict.down_replicas.of(0)
-        }
+    let wanted = match (record.entries.first()?, &workload.kind.knobs.first()?.form) {
+        (record::Entry::Was(was), Form::Count | Form::CountText) => record::kept(was.as_ref(), verdict.down_replicas)?,
         _ => return None,
     };
     // What was held at its own number is held no lower than that by the same rule: nothing to adjust.

@@ -141,12 +141,31 @@ fn a_runner_set_moves_only_what_is_above() {
     let object = json!({"metadata": {"name": "ci"}, "spec": {"minRunners": 0, "maxRunners": 10}});
     let set = workload("AutoscalingRunnerSet", "actions.github.com", &object);
     assert_eq!(plan(&set, DownReplicas::Count(0), None).unwrap().moves, [(0, json!(0))]);
+    // A minimum that is absent is none: not even what is kept by night raises it.
     let object = json!({"metadata": {"name": "ci"}, "spec": {}});
     let set = workload("AutoscalingRunnerSet", "actions.github.com", &object);
-    assert_eq!(
-        plan(&set, DownReplicas::Count(0), None).unwrap().moves,
-        [(0, json!(0)), (1, json!(0))]
-    );
+    for (down, held) in [(0, 0), (2, 1)] {
+        assert_eq!(
+            plan(&set, DownReplicas::Count(down), None).unwrap().moves,
+            [(0, json!(held))]
+        );
+    }
+}
+
+#[test]
+fn rule_s1_what_is_kept_is_never_more_than_there_was() {
+    for (was, down, wanted) in [
+        (Some(json!(5)), DownReplicas::Count(2), Some(2)),
+        (Some(json!(1)), DownReplicas::Count(2), Some(1)),
+        (Some(json!("5")), DownReplicas::Percent(50), Some(3)),
+        // An absent count stands for one.
+        (None, DownReplicas::Count(2), Some(1)),
+        (None, DownReplicas::Percent(50), Some(1)),
+        (None, DownReplicas::Count(0), Some(0)),
+        (Some(json!(true)), DownReplicas::Count(2), None),
+    ] {
+        assert_eq!(kept(was.as_ref(), down), wanted, "{was:?} {down}");
+    }
 }
 
 #[test]

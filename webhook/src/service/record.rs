@@ -2,7 +2,7 @@
 
 use shared::annotations::{ASLEEP, DownReplicas, is_own_state};
 use shared::kinds::Form;
-use shared::record::{Entry, Record, is_down, standing};
+use shared::record::{Entry, Record, is_down, kept};
 use shared::workload::Workload;
 
 use super::facts::changes;
@@ -66,11 +66,11 @@ pub(super) fn effective(new: &Workload, old: &Record, down: DownReplicas) -> Rec
 
 /// Replicas to hold under this record.
 pub(super) fn wanted(record: &Record, down: DownReplicas) -> u64 {
-    let was = match record.entries.first() {
-        Some(Entry::Was(value)) => standing(value.as_ref()),
+    let kept = match record.entries.first() {
+        Some(Entry::Was(value)) => kept(value.as_ref(), down),
         _ => None,
     };
-    was.map_or(record.held_replicas, |count| down.of(count).min(count))
+    kept.unwrap_or(record.held_replicas)
 }
 
 /// Whether an object carries a record of ours and is where that record holds it: the output of an earlier call.

@@ -383,6 +383,8 @@ impl Case<'_> {
                     records::standing(None) > Some(record.held_replicas)
                         && records::is_down(&knob.form, was.as_ref(), old_record.held_replicas)
                 }
+                // A further one is a minimum: nothing is asked for any more.
+                Form::Count if is.is_none() => false,
                 form => {
                     records::is_down(form, was.as_ref(), old_record.held_replicas)
                         && !records::is_down(form, is.as_ref(), record.held_replicas)

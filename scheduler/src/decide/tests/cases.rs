@@ -18,13 +18,13 @@ use crate::decide::decide;
 use crate::decide::memory::Memory;
 use crate::decide::snapshot::Forced;
 
-fn shop() -> (World, Arc<Schedules>) {
+pub fn shop() -> (World, Arc<Schedules>) {
     let mut world = World::default();
     world.namespace("shop", "office");
     (world, schedules([office()]))
 }
 
-fn pass(world: &mut World, schedules: &Arc<Schedules>, now: &str) -> u32 {
+pub fn pass(world: &mut World, schedules: &Arc<Schedules>, now: &str) -> u32 {
     world.pass(schedules, &Memory::default(), at(now))
 }
 
@@ -556,28 +556,4 @@ fn rule_s1_percentages_are_of_the_record_and_down_never_raises() {
         assert_eq!(world.replicas(&object), Some(replicas), "{down}");
         assert!(world.own_keys(&object).is_empty());
     }
-}
-
-#[test]
-fn what_is_kept_while_down_follows_the_schedule() {
-    let (mut world, _) = shop();
-    let keeping = |down| {
-        let mut schedule = office();
-        schedule.down_replicas = down;
-        schedules([schedule])
-    };
-    let object = world.deployment("shop", "web", 4);
-    pass(&mut world, &keeping(DownReplicas::Count(0)), NIGHT);
-    for (down, held) in [
-        (DownReplicas::Count(2), 2),
-        (DownReplicas::Percent(25), 1),
-        (DownReplicas::Count(9), 4),
-        (DownReplicas::Count(0), 0),
-    ] {
-        assert_eq!(pass(&mut world, &keeping(down), NIGHT), 1, "{down}");
-        assert_eq!(world.replicas(&object), Some(held), "{down}");
-        assert_eq!(pass(&mut world, &keeping(down), NIGHT), 0, "{down}");
-    }
-    pass(&mut world, &keeping(DownReplicas::Count(0)), MORNING);
-    assert_eq!(world.replicas(&object), Some(4));
 }
