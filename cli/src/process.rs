@@ -43,6 +43,32 @@ impl Stop {
     }
 }
 
+/// Says it at the first SIGTERM or SIGINT. A second one ends the process at once.
+///
+/// # Errors
+/// If signals cannot be listened for.
+pub fn stop_at_signals() -> anyhow::Result<Stop> {
+    let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for SIGINT")?;
+    let stop = Stop::default();
+    let said = stop.clone();
+    tokio::spawn(async move {
+        for second in [false, true] {
+            let name = tokio::select! {
+                _ = terminate.recv() => "SIGTERM",
+                _ = interrupt.recv() => "SIGINT",
+            };
+            if second {
+                tracing::error!("stopped at once by a second {name}");
+                std::process::exit(1);
+            }
+            tracing::warn!("{name}: nothing more is begun, what is under way is finished");
+            said.say();
+        }
+    });
+    Ok(stop)
+}
+
 /// Tasks of which none may end before it is told to.
 pub struct Tasks {
     stop: Stop,

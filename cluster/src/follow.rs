@@ -19,7 +19,7 @@ use crate::{
     item::Item,
     reflector::{Pace, ReadFacts, Reflector, RenewClient, Resource},
     store::{Facts, Store},
-    view::View,
+    view::{PATIENCE, View},
 };
 
 /// How much of the cluster is followed.
@@ -187,7 +187,8 @@ impl Follower {
             custom,
         } = spec;
         let changes = Arc::clone(self.view.changes());
-        let store = Arc::new(Store::new(&resource.group, &kind, &resource.plural, changes));
+        let store = Store::new(&resource.group, &kind, &resource.plural, changes).dispensable_after(PATIENCE);
+        let store = Arc::new(store);
         self.view.add_source(Arc::clone(&store) as _);
         let gate = self.gate(custom, &resource.plural, &resource.group);
         let keep = Arc::new(keep);

@@ -157,11 +157,6 @@ pub enum SourceState {
 }
 
 impl SourceState {
-    /// Whether start-up need not wait for it any more.
-    pub fn is_settled(&self) -> bool {
-        !matches!(self, Self::Unfilled { .. })
-    }
-
     /// A stable word for metrics. Changes of it are told to readers.
     pub fn word(&self) -> &'static str {
         match self {
@@ -192,6 +187,8 @@ pub struct Store<T> {
     changes: Arc<ChangeLog>,
     /// Counts changes of the entries and of the state, for those who wait for one.
     stirred: watch::Sender<u64>,
+    /// How long start-up waits while the API server refuses to list it; for ever where the others cannot do without it.
+    patience: Option<Duration>,
 }
 
 impl<T: Facts> Store<T> {
@@ -211,7 +208,34 @@ impl<T: Facts> Store<T> {
             health: Mutex::default(),
             changes,
             stirred: watch::Sender::new(0),
+            patience: None,
         }
+    }
+
+    /// One that start-up does without when the API server has answered for so long that it cannot list it (as it does while
+    /// a conversion webhook of that kind is down).
+    #[must_use]
+    pub fn dispensable_after(mut self, patience: Duration) -> Self {
+        self.patience = Some(patience);
+        self
+    }
+
+    /// Whether start-up need not wait for it any more.
+    pub fn is_settled(&self) -> bool {
+        let given_up = |patience| {
+            self.health().iter().filter(|part| !part.filled).all(|part| {
+                // Without an answer it is the API server that is away, and with a 401 it is us.
+                let refused = part
+                    .trouble
+                    .as_ref()
+                    .filter(|it| it.code.is_some_and(|code| code != 401));
+                refused.is_some_and(|trouble| trouble.since.elapsed() >= patience)
+            })
+        };
+        !matches!(self.state(), SourceState::Unfilled { .. })
+            || self
+                .patience
+                .is_some_and(|patience| !self.health().is_empty() && given_up(patience))
     }
 
     /// `plural.group`.

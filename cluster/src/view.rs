@@ -14,7 +14,7 @@ use shared::{
     workload::{Namespace, ObjectRef, Workload},
 };
 use thiserror::Error;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 
 use crate::{
     changes::ChangeLog,
@@ -23,12 +23,19 @@ use crate::{
     store::{Facts, SourceState, Store},
 };
 
+/// How long start-up waits for a kind that others can do without while the API server cannot list it.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How often those who wait look at the clock.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// A store of whatever kind, as probes and metrics see it.
 pub trait Source: Send + Sync {
     /// `plural.group`.
     fn resource(&self) -> Arc<str>;
     /// How far it can be relied on.
     fn state(&self) -> SourceState;
+    /// Whether start-up need not wait for it any more.
+    fn is_settled(&self) -> bool;
     /// How many objects it holds.
     fn objects(&self) -> usize;
     /// Time since the API server last said anything about it.
@@ -46,6 +53,10 @@ impl<T: Facts> Source for Store<T> {
 
     fn state(&self) -> SourceState {
         Self::state(self)
+    }
+
+    fn is_settled(&self) -> bool {
+        Self::is_settled(self)
     }
 
     fn objects(&self) -> usize {
@@ -261,7 +272,7 @@ impl View {
     pub fn unfilled(&self) -> Vec<Arc<str>> {
         self.sources()
             .iter()
-            .filter(|source| !source.state().is_settled())
+            .filter(|source| !source.is_settled())
             .map(|source| source.resource())
             .collect()
     }
@@ -269,15 +280,16 @@ impl View {
     /// Whether everything that can be known is known.
     pub fn is_filled(&self) -> bool {
         let sources = self.sources();
-        !sources.is_empty() && sources.iter().all(|source| source.state().is_settled())
+        !sources.is_empty() && sources.iter().all(|source| source.is_settled())
     }
 
     /// Waits until everything that can be known is known.
     pub async fn filled(&self) {
         for source in self.sources() {
             let mut stirred = source.stirred();
-            while !source.state().is_settled() {
-                if stirred.changed().await.is_err() {
+            while !source.is_settled() {
+                // What is given up is so by the clock alone.
+                if let Ok(Err(_)) = timeout(LOOK_AGAIN, stirred.changed()).await {
                     break;
                 }
             }
@@ -302,12 +314,14 @@ impl View {
         if stores.contains_key(&key) {
             return None;
         }
-        let store = Arc::new(Store::new(
-            &kind.group,
-            &kind.kind,
-            &kind.plural,
-            Arc::clone(&self.changes),
-        ));
+        let store = Store::new(&kind.group, &kind.kind, &kind.plural, Arc::clone(&self.changes));
+        // What stands under a ScaledObject is left to it, so that one has to know them.
+        let needed = kind.built_in || kind.group == "keda.sh";
+        let store = Arc::new(if needed {
+            store
+        } else {
+            store.dispensable_after(PATIENCE)
+        });
         stores.insert(key, (Arc::clone(kind), Arc::clone(&store)));
         Some(store)
     }

@@ -3,6 +3,7 @@
 //! The same decisions as in the servers, without their loop: `offhours shutdown`, `offhours startup`, and `ACTION` of K8s-OffHours.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ use crate::observe::Observer;
 const TRIES: u32 = 3;
 /// The wall clock is looked at at least this often.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// What is under way when a pass is stopped gets so long to finish.
+const DRAIN: Duration = Duration::from_secs(10);
 
 /// What a pass did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -61,7 +64,8 @@ pub fn check_schedule(schedules: &Schedules, name: &str) -> Result<(), PassError
     }
 }
 
-/// Makes one pass. Waves are waited for, each no longer than its timeout, all together no longer than `limit`.
+/// Makes one pass. Waves are waited for, each no longer than its timeout, all together no longer than `limit`. From `stop` on
+/// nothing more is begun, what is under way is finished, and the rest counts as failed.
 ///
 /// The snapshot's `forced` tells which schedule is brought where; without it the clock decides.
 pub async fn pass(
@@ -71,19 +75,22 @@ pub async fn pass(
     clock: &dyn Clock,
     dry_run: bool,
     limit: Duration,
+    stop: impl Future<Output = ()>,
 ) -> Summary {
     view.filled().await;
+    let mut stop = pin!(stop);
+    let mut stopped = false;
     let mut decider = Decider::default();
     let mut summary = Summary::default();
     let mut reasons: BTreeMap<ObjectRef, (&'static str, String)> = BTreeMap::new();
     let mut dirty = Dirty::everything();
-    let ends_at = Instant::now() + limit;
+    let mut ends_at = Instant::now() + limit;
     loop {
         let changed = observer.refresh();
         dirty.merge(changed);
         let now = clock.now();
         decider.update(observer.snapshot(), &std::mem::take(&mut dirty), now);
-        while act.has_room() {
+        while act.has_room() && !stopped {
             let Some(action) = decider.next_action(observer.snapshot(), now) else {
                 break;
             };
@@ -93,7 +100,7 @@ pub async fn pass(
         if act.in_flight() == 0 && open.is_empty() && decider.in_flight() == 0 && !decider.is_waiting_beside() {
             break;
         }
-        if Instant::now() >= ends_at {
+        if Instant::now() >= ends_at || stopped && act.in_flight() == 0 {
             break;
         }
         let next = decider.next_instant(now).map(|at| at.duration_since(clock.now()));
@@ -101,6 +108,10 @@ pub async fn pass(
         let wake = Instant::now() + pause.clamp(Duration::from_millis(10), LONGEST_SLEEP);
         tokio::select! {
             biased;
+            () = &mut stop, if !stopped => {
+                stopped = true;
+                ends_at = ends_at.min(Instant::now() + DRAIN);
+            }
             answer = act.next() => {
                 let Answer { action, ended, .. } = answer;
                 let object = action.target.object.clone();
@@ -127,11 +138,13 @@ pub async fn pass(
         summary.skipped.push((object, skip.reason, skip.message));
     }
     // What still waits when the time is up was not done either.
+    let late = if stopped {
+        ("Stopped", "this pass was stopped before its turn; run it again")
+    } else {
+        ("NotInTime", "its turn did not come within the time of this pass")
+    };
     for object in decider.outstanding(u32::MAX) {
-        let (reason, message) = reasons.remove(&object).unwrap_or((
-            "NotInTime",
-            "its turn did not come within the time of this pass".to_owned(),
-        ));
+        let (reason, message) = reasons.remove(&object).unwrap_or((late.0, late.1.to_owned()));
         summary.failed.push((object, reason, message));
     }
     summary

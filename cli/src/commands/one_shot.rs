@@ -29,10 +29,12 @@ use super::plan::{Planned, planned};
 use super::tool::{self, Output, Refused};
 use crate::clock::SystemClock;
 use crate::flags::{OfOnePass, Options};
-use crate::{logs, sources};
+use crate::{logs, process, sources};
 
 /// The longest that a pass may take, waves included.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
+/// The longest that Events are waited for at the end.
+const LAST_WORDS: Duration = Duration::from_secs(10);
 /// The longest that the first listing may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -167,16 +169,22 @@ pub fn run(
     action: Option<OneShotAction>,
     output: Option<Output>,
 ) -> anyhow::Result<Outcome> {
+    // K8s-OffHours' users know 0 and 1.
+    let unusable = if action.is_none() {
+        Outcome::Failed
+    } else {
+        Outcome::Usage
+    };
     let settings = match sources::settings(Purpose::OneShot(action), options) {
         Ok(settings) => settings,
         Err(wrong) => {
             wrong.tell();
-            return Ok(Outcome::Usage);
+            return Ok(unusable);
         }
     };
     if let Err(wrong) = logs::start(&settings, false) {
         sources::WrongSettings::one(wrong).tell();
-        return Ok(Outcome::Usage);
+        return Ok(unusable);
     }
     logs::tell_settings(&settings);
     let Some(one_shot) = settings.one_shot.clone() else {
@@ -185,8 +193,7 @@ pub fn run(
     let from_environment = one_shot.from_environment;
     let result = tool::block_on(one_pass(&settings, &one_shot, output), |outcome| outcome);
     match result {
-        // K8s-OffHours' users know 0 and 1.
-        Ok(Outcome::Partly) if from_environment => Ok(Outcome::Failed),
+        Ok(Outcome::Partly | Outcome::Usage) if from_environment => Ok(Outcome::Failed),
         // In the log, too: that is where a CronJob's user looks.
         Err(error) => {
             tracing::error!("{error:#}");
@@ -198,6 +205,7 @@ pub fn run(
 
 async fn one_pass(settings: &Settings, one_shot: &OneShot, output: Option<Output>) -> Result<Outcome, Refused> {
     let own_namespace = sources::own_namespace(settings)?;
+    let stop = process::stop_at_signals().map_err(Refused::Failed)?;
     let clients = tool::connect(settings).await?;
     let scope = if settings.cluster.namespaces.is_empty() {
         Scope::Cluster
@@ -218,7 +226,11 @@ async fn one_pass(settings: &Settings, one_shot: &OneShot, output: Option<Output
             follower.follow_kind(kind);
         }
     }
-    tokio::time::timeout(PATIENCE, view.filled()).await.map_err(|_| {
+    let listed = tokio::select! {
+        listed = tokio::time::timeout(PATIENCE, view.filled()) => listed,
+        () = stop.wanted() => return Err(Refused::Failed(anyhow::anyhow!("stopped before anything was done"))),
+    };
+    listed.map_err(|_| {
         Refused::Failed(anyhow::anyhow!(
             "after {PATIENCE:?} the cluster is not listed: {}",
             view.unfilled().join(", ")
@@ -275,9 +287,10 @@ async fn one_pass(settings: &Settings, one_shot: &OneShot, output: Option<Output
     if let Some(feed) = &feed {
         act = act.with_argo(feed.api.clone());
     }
-    let summary = pass(&view, &mut observer, &mut act, &*clock, false, LIMIT).await;
+    let summary = pass(&view, &mut observer, &mut act, &*clock, false, LIMIT, stop.wanted()).await;
+    // With the last handle: then the task ends when everything is told.
     drop(act);
-    drop(event_task);
+    event_task.finish(LAST_WORDS).await;
     let unseen = feed
         .as_ref()
         .and_then(|_| observer.snapshot().beside.argo_sight.as_ref().err());

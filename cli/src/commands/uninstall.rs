@@ -119,6 +119,7 @@ async fn uninstall(arguments: &Arguments) -> Result<Outcome, Refused> {
             &*clock,
             false,
             left.max(Duration::from_secs(30)),
+            std::future::pending(),
         )
         .await;
         restored += summary.done.len();

@@ -40,6 +40,29 @@ fn wrong_settings_are_told_all_at_once_with_exit_code_2() {
 }
 
 #[test]
+fn k8s_offhours_environment_ends_with_1_whatever_is_wrong_and_a_command_with_2() {
+    let environment = [
+        ("SCHEDULE_NAME", "dev"),
+        ("ARGO_ENABLED", "yes"),
+        ("HPA_MIN_ZERO_ENABLED", "TRUE"),
+        ("ARGO_API_RETRIES", "many"),
+    ];
+    let with_action = [&environment[..], &[("ACTION", "stop")]].concat();
+    let (code, text) = refused(&[], &with_action);
+    assert_eq!(code, 1, "{text}");
+    for said in [
+        "ACTION is \"stop\"",
+        "ARGO_ENABLED is \"yes\": allowed is exactly `true` or `false`",
+        "HPA_MIN_ZERO_ENABLED is \"TRUE\"",
+        "ARGO_API_RETRIES is \"many\"",
+    ] {
+        assert!(text.contains(said), "{said}:\n{text}");
+    }
+    let (code, text) = refused(&["shutdown"], &environment);
+    assert_eq!(code, 2, "{text}");
+}
+
+#[test]
 fn a_settings_file_that_is_not_there_is_named_with_where_it_was_asked_for() {
     let (code, text) = refused(&["run"], &[("OFFHOURS_SETTINGS", "/no/such/file.yaml")]);
     assert_eq!(code, 2, "{text}");

@@ -14,6 +14,7 @@ use crate::{
     item::Item,
     reflector::{Pace, Resource},
     store::SourceState,
+    view::PATIENCE,
 };
 
 fn names(objects: &HashSet<ObjectRef>) -> Vec<String> {
@@ -219,6 +220,68 @@ async fn definitions_that_cannot_be_read_for_any_reason_hold_no_custom_kind_back
             view.workload_state("argoproj.io", "Rollout"),
             Some(SourceState::Filled),
             "{fault:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rule_v3_a_custom_kind_that_cannot_be_listed_holds_nobody_up_for_long() {
+    let api = Api::default();
+    let rollouts = "rollouts.argoproj.io";
+    api.set(DEFINITIONS, definition(rollouts));
+    // As where its conversion webhook is down.
+    api.with(|state| state.list_faults.insert(rollouts.to_owned(), Fault::Status(500)));
+    let (follower, store) = follow(&api);
+    let view = follower.view();
+    follower.follow_kind(&Arc::clone(view.kinds().by_kind("argoproj.io", "Rollout").unwrap()));
+    let began = Instant::now();
+    sleep(PATIENCE / 2).await;
+    assert_eq!(view.unfilled(), [rollouts.into()]);
+    timeout(PATIENCE * 2, view.filled()).await.unwrap();
+    assert!(began.elapsed() >= PATIENCE);
+    assert!(view.is_filled() && store.state() == SourceState::Filled);
+    let state = || view.workload_state("argoproj.io", "Rollout").unwrap();
+    assert!(
+        matches!(state(), SourceState::Unfilled { trouble: Some(_) }),
+        "{:?}",
+        state()
+    );
+
+    // It is tried again all the time, and everybody hears of it when it works.
+    let mut object = deployment("shop", "canary", 4);
+    object["kind"] = json!("Rollout");
+    api.set(rollouts, object);
+    view.changes().take();
+    api.with(|state| state.list_faults.remove(rollouts));
+    eventually("it is listed", || state() == SourceState::Filled).await;
+    assert_eq!(view.workloads_in("shop").len(), 1);
+    assert!(view.changes().take().everything);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_depend_on_is_waited_for() {
+    for (resource, fault) in [
+        ("namespaces", Fault::Status(500)),
+        ("horizontalpodautoscalers.autoscaling", Fault::Status(500)),
+        ("scaledobjects.keda.sh", Fault::Status(500)),
+        // Without an answer it may be any of them.
+        ("rollouts.argoproj.io", Fault::Hang),
+        ("rollouts.argoproj.io", Fault::Status(401)),
+    ] {
+        let api = Api::default();
+        for name in ["scaledobjects.keda.sh", "rollouts.argoproj.io"] {
+            api.set(DEFINITIONS, definition(name));
+        }
+        api.with(|state| state.list_faults.insert(resource.to_owned(), fault));
+        let (follower, _) = follow(&api);
+        let view = follower.view();
+        for (group, kind) in [("keda.sh", "ScaledObject"), ("argoproj.io", "Rollout")] {
+            follower.follow_kind(&Arc::clone(view.kinds().by_kind(group, kind).unwrap()));
+        }
+        let waited = timeout(PATIENCE * 20, view.filled()).await;
+        assert!(
+            waited.is_err() && view.unfilled() == [resource.into()],
+            "{resource} {fault:?}"
         );
     }
 }

@@ -173,3 +173,44 @@ fn structure_is_checked_with_the_api_servers_words() {
         assert_eq!(problems(value.clone()), [expected], "{value}");
     }
 }
+
+/// Each field as `spec.uptime[] string`: what it is called and what it holds.
+fn fields(path: &str, schema: &serde_json::Value, found: &mut std::collections::BTreeSet<String>) {
+    for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
+        let path = if path.is_empty() {
+            name.clone()
+        } else {
+            format!("{path}.{name}")
+        };
+        fields(&path, inner, found);
+    }
+    if schema["items"].is_object() {
+        fields(&format!("{path}[]"), &schema["items"], found);
+    } else if schema["properties"].is_null() {
+        let kind = schema["type"].as_str().unwrap_or("integer or string");
+        found.insert(format!("{path} {kind}"));
+    }
+}
+
+/// What clusters hold was written with one of these: a field is added at the end of the file, and none ever goes.
+#[test]
+fn rule_s13_fields_of_the_resource_and_keys_of_the_record_are_only_added() {
+    const RELEASED: &str = include_str!("fields.txt");
+    let definition = serde_json::to_value(definition()).unwrap();
+    let mut found = std::collections::BTreeSet::new();
+    for part in ["spec", "status"] {
+        let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"][part];
+        fields(part, schema, &mut found);
+    }
+    for key in crate::annotations::KEYS {
+        found.insert(format!("metadata {}", key.key));
+    }
+    let released: std::collections::BTreeSet<String> = RELEASED.lines().map(str::to_owned).collect();
+    let gone: Vec<_> = released.difference(&found).collect();
+    assert!(
+        gone.is_empty(),
+        "an older version writes or reads what this one does not know: {gone:?}"
+    );
+    let new: Vec<_> = found.difference(&released).cloned().collect();
+    assert!(new.is_empty(), "add to shared/src/api/fields.txt:\n{}", new.join("\n"));
+}

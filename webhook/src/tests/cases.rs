@@ -14,7 +14,7 @@ fn wire(ruling: &crate::service::Ruling) -> Value {
 }
 
 #[test]
-fn case_2_10_a_night_deploy_is_admitted_asleep_and_says_so_and_grace_is_honoured() {
+fn rule_v8_and_case_2_10_a_night_deploy_is_admitted_asleep_and_says_so_and_grace_is_honoured() {
     let review = create(&deployment(2));
     let ruling = World::rewriting().mutate(&review);
     let object = patched(&review, &ruling);

@@ -47,13 +47,7 @@ async fn every_refusal_has_a_reason_of_its_own() {
         (400, "x", "Invalid"),
         (401, "x", "Unauthorized"),
         (403, "x", "Forbidden"),
-        (413, "x", "RecordTooLarge"),
         (422, "Deployment.apps \"web\" is invalid: spec.replicas", "Invalid"),
-        (
-            422,
-            "metadata.annotations: Too long: may not be more than 262144 bytes",
-            "RecordTooLarge",
-        ),
         (429, "x", "TooManyRequests"),
         (500, "x", "ServerError"),
         (503, "x", "ServerError"),
@@ -69,6 +63,26 @@ async fn every_refusal_has_a_reason_of_its_own() {
         matches!(retry, Ended::Failed { retry_after: Some(wait), .. } if wait.as_secs() == 7),
         "{retry:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn rule_s9_a_record_that_does_not_fit_has_a_reason_of_its_own() {
+    for (code, message) in [
+        (413, "x"),
+        (422, "metadata.annotations: Too long: may not be more than 262144 bytes"),
+    ] {
+        let ended = ended(Reply::Status(code, message)).await;
+        assert!(
+            matches!(
+                ended,
+                Ended::Failed {
+                    reason: "RecordTooLarge",
+                    ..
+                }
+            ),
+            "{code}: {ended:?}"
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,7 +195,7 @@ async fn stopping_takes_no_more_and_finishes_what_is_under_way_within_its_time()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_loses_its_lease_gives_up_what_is_under_way_and_sends_nothing_more() {
+async fn rule_l1_a_leader_that_loses_its_lease_gives_up_what_is_under_way_and_sends_nothing_more() {
     let leases = LeaseServer::new();
     let replica = Replica::start(&leases, "a", 0);
     replica.without_writer();

@@ -137,7 +137,7 @@ fn case_2_09_only_true_protects_and_other_words_are_told() {
 }
 
 #[test]
-fn case_2_10_grace_is_counted_from_creation_and_wakes_the_decision() {
+fn rule_v8_and_case_2_10_grace_is_counted_from_creation_and_wakes_the_decision() {
     let (mut world, _) = shop();
     let mut schedule = office();
     schedule.grace = jiff::SignedDuration::from_mins(15);

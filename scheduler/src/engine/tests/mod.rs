@@ -374,6 +374,10 @@ async fn a_dry_run_writes_nothing_and_does_not_spin() {
 }
 
 async fn one_shot(server: &Server, state: State, dry_run: bool) -> Summary {
+    one_shot_until(server, state, dry_run, std::future::pending()).await
+}
+
+async fn one_shot_until(server: &Server, state: State, dry_run: bool, stop: impl Future<Output = ()>) -> Summary {
     let mut parts = parts(server, "2026-12-01T10:00:00Z", dry_run, false);
     parts.observer.snapshot_mut().forced = Some(Forced {
         schedule: Arc::from("office"),
@@ -389,8 +393,24 @@ async fn one_shot(server: &Server, state: State, dry_run: bool) -> Summary {
         parts.clock.as_ref(),
         dry_run,
         limit,
+        stop,
     )
     .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_one_shot_pass_that_is_stopped_finishes_what_is_under_way_and_tells_the_rest() {
+    let server = server(30);
+    // Answered by nobody: under way until their time is up.
+    let hang = |number| (format!("w{number}"), [Fault::Swallowed].into());
+    server.with(|state| state.faults.extend((0..30).map(hang)));
+    let stop = tokio::time::sleep(WRITE_TIMEOUT / 2);
+    let summary = one_shot_until(&server, State::Down, false, stop).await;
+    assert_eq!(server.writes().len(), 8, "as many as may be under way at once");
+    assert_eq!((summary.done.len(), summary.failed.len()), (0, 30));
+    let stopped = summary.failed.iter().filter(|(_, reason, _)| *reason == "Stopped");
+    assert_eq!(stopped.count(), 22);
+    assert!(all(&server, 30, 2));
 }
 
 #[tokio::test(start_paused = true)]

@@ -114,7 +114,7 @@ async fn case_6_10_a_leader_cut_off_for_a_minute_writes_nothing_after_the_other_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_frozen_for_longer_than_the_lease_writes_nothing_when_it_goes_on() {
+async fn rule_l1_a_process_frozen_for_longer_than_the_lease_writes_nothing_when_it_goes_on() {
     let server = Server::new();
     let a = Replica::start(&server, "a", 0);
     a.leads().await;

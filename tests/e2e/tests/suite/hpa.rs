@@ -89,7 +89,16 @@ impl Night {
         };
         let calls = clients(self.plane, &Identity::admin()).await?.calls;
         let mut act = Act::new(calls, Leadership::alone(), Arc::clone(&view), None, settings);
-        let summary = pass(&view, &mut observer, &mut act, &RealClock, false, SOON * 2).await;
+        let summary = pass(
+            &view,
+            &mut observer,
+            &mut act,
+            &RealClock,
+            false,
+            SOON * 2,
+            std::future::pending(),
+        )
+        .await;
         ensure!(summary.failed.is_empty(), "{summary:?}");
         Ok(summary)
     }

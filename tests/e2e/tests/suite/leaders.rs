@@ -122,7 +122,7 @@ async fn all_within_their_lease(fleet: &Fleet, since: Mark, users: &[&str]) -> a
 }
 
 #[tokio::test]
-async fn a_leader_that_was_frozen_for_longer_than_its_lease_writes_nothing_more() -> anyhow::Result<()> {
+async fn rule_l1_a_leader_that_was_frozen_for_longer_than_its_lease_writes_nothing_more() -> anyhow::Result<()> {
     const COUNT: usize = 40;
     let fleet = Fleet::start(options("frozen"), COUNT, &json!({})).await?;
     let start = fleet.plane.audit().await?.mark().await?;
