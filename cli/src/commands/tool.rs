@@ -69,6 +69,18 @@ impl From<WrongSettings> for Refused {
     }
 }
 
+/// What commands run on.
+///
+/// # Errors
+/// If the system has no threads left.
+pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("failed to start the runtime")
+}
+
 /// Runs a command's future; what was refused is told and becomes an exit code.
 ///
 /// # Errors
@@ -77,12 +89,7 @@ pub fn block_on<T>(
     work: impl Future<Output = Result<T, Refused>>,
     then: impl FnOnce(T) -> super::Outcome,
 ) -> anyhow::Result<super::Outcome> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .context("failed to start the runtime")?;
-    match runtime.block_on(work) {
+    match runtime()?.block_on(work) {
         Ok(value) => Ok(then(value)),
         Err(Refused::Usage(message)) => {
             writeln!(std::io::stderr(), "error: {message}").context("failed to write to standard error")?;

@@ -44,6 +44,13 @@ impl Pauses {
         self.0.remove(uid);
     }
 
+    /// The clock was set back.
+    pub fn set_back(&mut self, now: Timestamp) {
+        for pauses in self.0.values_mut() {
+            pauses.retain(|(at, _)| *at <= now);
+        }
+    }
+
     /// How often it was paused lately, and the last time.
     pub fn lately(&self, uid: &str, now: Timestamp) -> (usize, Option<Timestamp>) {
         let all = self.0.get(uid).into_iter().flatten().map(|(at, _)| *at);

@@ -129,6 +129,10 @@ pub fn assess(snapshot: &Snapshot, memory: &mut Memory, workload: &Workload, now
     };
     let mut step = decide_workload(workload, &said, &known, now);
     let company = ask_beside(snapshot, memory, workload, &said, &known, &mut step, now);
+    if said.state == State::Up && company.units.iter().any(|unit| matches!(unit, Unit::Autoscalers(_))) {
+        // Somebody has created its HPA again.
+        memory.bereft.remove(&object);
+    }
     let asleep = company.asleep;
     let rolls = matches!(&step, Step::Skip(skip) if skip.reason == "RolloutInProgress");
     memory.rolls(uid, rolls, now);

@@ -203,6 +203,9 @@ impl Decider {
     pub fn update(&mut self, snapshot: &Snapshot, dirty: &Dirty, now: Timestamp) {
         let set_back = self.last.is_some_and(|last| now < last);
         self.last = Some(now);
+        if set_back {
+            self.memory.set_back(now);
+        }
         self.company.stir(dirty.units.iter().cloned());
         let mut beside: BTreeSet<ObjectRef> = dirty
             .units
@@ -289,7 +292,16 @@ impl Decider {
         let told = self.told.get(object).map_or(&[][..], Vec::as_slice);
         for note in notes
             .iter()
-            .filter(|note| !told.iter().any(|told| told.reason == note.reason))
+            // A second wrong value is another matter; what a trouble says may change while it lasts.
+            .filter(|note| {
+                let lasts = |told: &Note| told.reason == note.reason;
+                let same = |told: &Note| lasts(told) && told.message == note.message;
+                if assessment.notes.contains(note) {
+                    !told.iter().any(same)
+                } else {
+                    !told.iter().any(lasts)
+                }
+            })
         {
             self.remarks.push(Remark {
                 object: object.clone(),
@@ -535,10 +547,13 @@ impl Decider {
         waiting.into_iter().map(|(_, action)| action).collect()
     }
 
-    /// The workloads that want a write and have not failed `tries` times yet, those on their way included.
+    /// The workloads that want a write and have not failed `tries` times yet, or for good, those on their way included.
     pub fn outstanding(&self, tries: u32) -> Vec<ObjectRef> {
         let wants = self.assessed.iter().filter(|(object, assessment)| {
-            let failed = self.memory.failure(object).map_or(0, |failure| failure.times);
+            let failed = self.memory.failure(object).map_or(0, |failure| {
+                let spent = failure.is_final() && tries < u32::MAX;
+                if spent { tries } else { failure.times }
+            });
             // What waits for an HPA that cannot be written is told as that.
             let blocked = assessment.opening.as_ref().is_some_and(|skip| skip.tell) && tries < u32::MAX;
             !self.memory.is_said(object) && assessment.purpose().is_some() && failed < tries && !blocked

@@ -25,6 +25,8 @@ const DRY_RUN_PATIENCE: SignedDuration = SignedDuration::from_hours(1);
 const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(1);
 /// Longest pause after failed writes.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(5);
+/// So many conflicts in a row are a failure: somebody writes the object all the time, or nothing shows what is in the way.
+const CONFLICTS: u32 = 5;
 /// Shortest pause after a write that was refused for want of rights.
 const FORBIDDEN_PAUSE: SignedDuration = SignedDuration::from_secs(30);
 
@@ -68,7 +70,12 @@ pub struct Failure {
 impl Failure {
     /// Whether people should hear of it: it lasts, or waiting will not help.
     pub fn is_worth_telling(&self) -> bool {
-        self.times >= 3 || matches!(self.reason, "Forbidden" | "Invalid" | "RecordTooLarge")
+        self.times >= 3 || self.is_final() || self.reason == "ConflictLasts"
+    }
+
+    /// Whether trying again changes nothing until somebody mends what is wrong.
+    pub fn is_final(&self) -> bool {
+        matches!(self.reason, "Forbidden" | "Invalid" | "RecordTooLarge")
     }
 }
 
@@ -108,6 +115,8 @@ pub struct Memory {
     pub(crate) bereft: BTreeSet<ObjectRef>,
     failures: BTreeMap<ObjectRef, Failure>,
     conflicts: BTreeMap<ObjectRef, Conflict>,
+    /// Conflicts in a row, whatever was seen in between.
+    conflicted: BTreeMap<ObjectRef, u32>,
 }
 
 impl Memory {
@@ -146,8 +155,29 @@ impl Memory {
         self.late.remove(uid);
         self.rolling.remove(uid);
         self.seen.remove(uid);
-        self.failures.remove(object);
-        self.conflicts.remove(object);
+        self.bereft.remove(object);
+        self.settled(object);
+    }
+
+    /// The clock was set back: what lies ahead of it now would silence or delay things until it comes again.
+    pub fn set_back(&mut self, now: Timestamp) {
+        for raised in self.raised.values_mut() {
+            raised.retain(|at| *at <= now);
+        }
+        for starts in self.starts.values_mut() {
+            starts.retain(|at| *at <= now);
+        }
+        for at in self.waking.values_mut().chain(self.rolling.values_mut()) {
+            *at = (*at).min(now);
+        }
+        for failure in self.failures.values_mut() {
+            failure.since = failure.since.min(now);
+            failure.again = failure.again.min(later(now, LONGEST_PAUSE));
+        }
+        for conflict in self.conflicts.values_mut() {
+            conflict.again = conflict.again.min(later(now, conflict.patience));
+        }
+        self.pauses.set_back(now);
     }
 
     /// Takes in how an action ended. `version` is the resource version that it was decided on.
@@ -162,8 +192,7 @@ impl Memory {
     ) {
         match outcome {
             Outcome::Done => {
-                self.failures.remove(object);
-                self.conflicts.remove(object);
+                self.settled(object);
                 match purpose {
                     Purpose::DownAgain => {
                         let raised = self.raised.entry(Arc::clone(uid)).or_default();
@@ -186,6 +215,16 @@ impl Memory {
             }
             Outcome::Conflict | Outcome::WouldWrite => {
                 let said = *outcome == Outcome::WouldWrite;
+                let row = self.conflicted.entry(object.clone()).or_default();
+                *row += 1;
+                if !said && *row >= CONFLICTS {
+                    let message = format!(
+                        "{row} writes in a row did not apply, as somebody else changed it first; see who writes it (kubectl get \
+                         --show-managed-fields)"
+                    );
+                    self.fail(object, "ConflictLasts", &message, None, now);
+                    return;
+                }
                 let patience = if said { DRY_RUN_PATIENCE } else { CONFLICT_PATIENCE };
                 let conflict = Conflict {
                     version: Arc::clone(version),
@@ -198,24 +237,36 @@ impl Memory {
                 reason,
                 message,
                 retry_after,
-            } => {
-                let times = self.failures.get(object).map_or(0, |failure| failure.times) + 1;
-                let since = self.failures.get(object).map_or(now, |failure| failure.since);
-                let mut pause = (FIRST_PAUSE * 2_i32.pow(times.saturating_sub(1).min(12))).min(LONGEST_PAUSE);
-                if *reason == "Forbidden" {
-                    pause = pause.max(FORBIDDEN_PAUSE);
-                }
-                let failure = Failure {
-                    times,
-                    since,
-                    again: later(now, retry_after.unwrap_or_default().max(pause)),
-                    reason,
-                    message: Arc::from(message.as_str()),
-                };
-                self.failures.insert(object.clone(), failure);
-            }
+            } => self.fail(object, reason, message, *retry_after, now),
             Outcome::NotSent => {}
         }
+    }
+
+    fn fail(
+        &mut self,
+        object: &ObjectRef,
+        reason: &'static str,
+        message: &str,
+        retry_after: Option<SignedDuration>,
+        now: Timestamp,
+    ) {
+        let former = self.failures.get(object);
+        let times = former.map_or(0, |failure| failure.times).saturating_add(1);
+        let since = former.map_or(now, |failure| failure.since);
+        let mut pause = FIRST_PAUSE * 2_i32.pow(times.saturating_sub(1).min(12));
+        if reason == "Forbidden" {
+            pause = pause.max(FORBIDDEN_PAUSE);
+        }
+        // Whatever the API server wishes: somebody who has mended it must not wait for hours.
+        let pause = retry_after.unwrap_or_default().max(pause).min(LONGEST_PAUSE);
+        let failure = Failure {
+            times,
+            since,
+            again: later(now, pause),
+            reason,
+            message: Arc::from(message),
+        };
+        self.failures.insert(object.clone(), failure);
     }
 
     /// Takes in how a write beside workloads ended.
@@ -376,6 +427,7 @@ impl Memory {
     pub fn settled(&mut self, object: &ObjectRef) {
         self.failures.remove(object);
         self.conflicts.remove(object);
+        self.conflicted.remove(object);
     }
 
     /// Until when an object is left alone after a failure or conflict. `None`: it may be written.

@@ -481,8 +481,12 @@ fn case_4_13_what_git_has_not_created_again_is_reported_until_it_has() {
     };
     assert_eq!(class(&night), (Class::Failing, Some("WaitingForGitOps")));
     // 09:00: the sync window opens.
-    night.add(&object);
+    let again = night.add(&object);
     assert_eq!(night.at("2026-12-02T09:00:00Z"), []);
+    assert_eq!(class(&night), (Class::Up, None));
+    // What its owner deletes by day is missed by nobody.
+    night.world.objects.remove(&again);
+    night.at("2026-12-02T10:00:00Z");
     assert_eq!(class(&night), (Class::Up, None));
 }
 

@@ -281,7 +281,7 @@ impl Given {
             lease_retry_period: self.duration("lease-retry-period"),
             lease_call_timeout: self.duration("lease-call-timeout"),
             write_timeout: self.duration("write-timeout"),
-            write_concurrency: usize::try_from(self.whole("write-concurrency")).unwrap_or(64),
+            write_concurrency: usize::try_from(self.whole("write-concurrency")).unwrap_or(usize::MAX),
             write_rate: u32::try_from(self.whole("write-rate")).ok().filter(|rate| *rate > 0),
         }
     }
@@ -324,16 +324,15 @@ impl Given {
             (None, Some(path)) => ArgoToken::File(path),
             (None, None) => return None,
         };
-        let text = server.text.trim().trim_end_matches('/');
-        let url = if text.starts_with("https://") || text.starts_with("http://") {
-            text.to_owned()
-        } else {
-            format!("{}://{text}", self.set("argo-scheme"))
+        let text = server.text.trim();
+        let (scheme, rest) = match text.split_once("://") {
+            Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest),
+            None => (self.set("argo-scheme"), text),
         };
-        let has_host = url.split_once("://").is_some_and(|(_, rest)| {
-            !rest.is_empty() && !rest.starts_with([':', '/']) && !rest.contains(char::is_whitespace)
-        });
-        if !has_host || url.matches("://").count() != 1 {
+        let rest = rest.trim_end_matches('/');
+        let has_host = !rest.is_empty() && !rest.starts_with([':', '/']) && !rest.contains(char::is_whitespace);
+        let url = format!("{scheme}://{rest}");
+        if !has_host || rest.contains("://") || !matches!(scheme.as_str(), "http" | "https") {
             self.wrong(
                 server,
                 "host:port such as `argocd-server.argocd:443`, or a full URL with https:// or http://".to_owned(),

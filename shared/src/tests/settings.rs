@@ -233,6 +233,99 @@ fn a_wrong_value_names_variable_value_and_what_is_allowed() {
     }
 }
 
+/// K8s-OffHours' variables, each with what it takes of a list of oddities; all others are refused by name, and none panics.
+#[test]
+fn odd_values_of_k8s_offhours_variables_are_refused_by_name_or_taken_as_they_are() {
+    const ODDITIES: [&str; 17] = [
+        "",
+        " ",
+        "true",
+        "TRUE",
+        "0",
+        "1",
+        "-1",
+        "1.5",
+        "NaN",
+        "inf",
+        "1e300",
+        "99999999999999999999",
+        "shutdown",
+        "a b",
+        "é",
+        "http://",
+        "\u{1f319}",
+    ];
+    let words = [
+        "true",
+        "TRUE",
+        "0",
+        "1",
+        "-1",
+        "1.5",
+        "NaN",
+        "inf",
+        "1e300",
+        "99999999999999999999",
+        "shutdown",
+    ];
+    let texts = [&words[..], &["a b", "é", "http://", "\u{1f319}"]].concat();
+    let names = [
+        "true",
+        "TRUE",
+        "0",
+        "1",
+        "1.5",
+        "NaN",
+        "inf",
+        "1e300",
+        "99999999999999999999",
+        "shutdown",
+    ];
+    let wanted: [(&str, &[&str]); 20] = [
+        ("SCHEDULE_NAME", &names),
+        ("SCHEDULE_SCOPE", &[]),
+        ("ACTION", &["shutdown"]),
+        ("ARGO_ENABLED", &["true"]),
+        ("ARGO_SERVER", &[&words[..], &["é", "\u{1f319}"]].concat()),
+        ("ARGO_TOKEN", &texts),
+        ("ARGO_SCHEME", &[]),
+        ("ARGO_INSECURE", &["true"]),
+        ("ARGO_DISCOVERY_USE_AUTOMATIC", &["true"]),
+        ("ARGO_DISCOVERY_USE_MANUAL", &["true"]),
+        ("ARGO_API_RETRIES", &["0", "1"]),
+        ("ARGO_API_RETRY_BASE_SECONDS", &["0", "1", "1.5"]),
+        ("ARGO_API_RETRY_MAX_SECONDS", &["0", "1", "1.5"]),
+        ("DEFAULT_STARTUP_REPLICAS", &["0", "1"]),
+        ("HPA_MIN_ZERO_ENABLED", &["true"]),
+        ("HPA_DELETE_RESTORE_ENABLED", &["true"]),
+        ("HPA_DELETE_ONLY_ENABLED", &["true"]),
+        ("PROTECTED_APP_STRICT_MODE", &["true"]),
+        ("VERBOSE", &["true"]),
+        ("DRY_RUN", &["true"]),
+    ];
+    let base = [
+        ("ARGO_ENABLED", "true"),
+        ("ARGO_SERVER", "argo.example"),
+        ("ARGO_TOKEN", "t"),
+    ];
+    for (variable, wanted) in wanted {
+        let mut taken = Vec::new();
+        for value in ODDITIES {
+            match resolve(ONE_SHOT, &drop_in(&[&base[..], &[(variable, value)]].concat())) {
+                Ok(_) => taken.push(value),
+                Err(wrong) => {
+                    let told: Vec<_> = wrong.iter().map(ToString::to_string).collect();
+                    assert!(
+                        told.iter().any(|line| line.contains(variable)),
+                        "{variable}={value:?}: {told:?}"
+                    );
+                }
+            }
+        }
+        assert_eq!(taken, wanted, "{variable}");
+    }
+}
+
 #[test]
 fn every_mistake_is_told_at_once() {
     let messages = messages(

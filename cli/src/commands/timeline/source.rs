@@ -161,12 +161,8 @@ fn load(document: Value, texts: &CalendarTexts) -> Result<Loaded, Refused> {
 /// Reads a schedule from the cluster, with its calendars from the namespace of the product.
 pub fn from_cluster(wanted: Option<&str>, options: &Options<OfTools>) -> Result<Loaded, Refused> {
     let settings = sources::settings(Purpose::Tool, options).map_err(Refused::Settings)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("failed to start the runtime")
-        .map_err(Refused::Failed)?;
-    let (schedules, maps) = runtime.block_on(fetch(&settings)).map_err(Refused::Failed)?;
+    let fetched = tool::runtime().and_then(|runtime| runtime.block_on(fetch(&settings)));
+    let (schedules, maps) = fetched.map_err(Refused::Failed)?;
     let mut texts = CalendarTexts::new();
     for map in maps {
         add_texts(&mut texts, map);

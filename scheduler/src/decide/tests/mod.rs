@@ -7,4 +7,5 @@ mod keda;
 mod kept;
 mod model;
 mod pace;
+mod troubles;
 pub(crate) mod world;
