@@ -47,6 +47,10 @@ impl Stop {
 ///
 /// # Errors
 /// If signals cannot be listened for.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "who asks twice does not want to wait for what is in flight"
+)]
 pub fn stop_at_signals() -> anyhow::Result<Stop> {
     let mut terminate = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("failed to listen for SIGINT")?;

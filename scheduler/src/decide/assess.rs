@@ -129,10 +129,7 @@ pub fn assess(snapshot: &Snapshot, memory: &mut Memory, workload: &Workload, now
     };
     let mut step = decide_workload(workload, &said, &known, now);
     let company = ask_beside(snapshot, memory, workload, &said, &known, &mut step, now);
-    if said.state == State::Up && company.units.iter().any(|unit| matches!(unit, Unit::Autoscalers(_))) {
-        // Somebody has created its HPA again.
-        memory.bereft.remove(&object);
-    }
+    console(memory, &object, &said, &company);
     let asleep = company.asleep;
     let rolls = matches!(&step, Step::Skip(skip) if skip.reason == "RolloutInProgress");
     memory.rolls(uid, rolls, now);
@@ -219,6 +216,13 @@ fn may_be_waking(memory: &mut Memory, workload: &Workload, said: &Verdict, now: 
         && workload.created.is_some_and(|created| created < since)
     {
         memory.wakes(&workload.uid, since);
+    }
+}
+
+/// By day: somebody has created its HPA again, so that it is bereft no longer.
+fn console(memory: &mut Memory, object: &ObjectRef, said: &Verdict, company: &Beside) {
+    if said.state == State::Up && company.units.iter().any(|unit| matches!(unit, Unit::Autoscalers(_))) {
+        memory.bereft.remove(object);
     }
 }
 

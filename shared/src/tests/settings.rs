@@ -236,9 +236,7 @@ fn a_wrong_value_names_variable_value_and_what_is_allowed() {
 /// K8s-OffHours' variables, each with what it takes of a list of oddities; all others are refused by name, and none panics.
 #[test]
 fn odd_values_of_k8s_offhours_variables_are_refused_by_name_or_taken_as_they_are() {
-    const ODDITIES: [&str; 17] = [
-        "",
-        " ",
+    const ODDITIES: [&str; 15] = [
         "true",
         "TRUE",
         "0",
@@ -323,6 +321,15 @@ fn odd_values_of_k8s_offhours_variables_are_refused_by_name_or_taken_as_they_are
             }
         }
         assert_eq!(taken, wanted, "{variable}");
+        // Empty is absent, or refused by name.
+        for empty in ["", " "] {
+            let result = resolve(ONE_SHOT, &drop_in(&[&base[..], &[(variable, empty)]].concat()));
+            let told: Vec<_> = result.err().iter().flatten().map(ToString::to_string).collect();
+            assert!(
+                told.iter().all(|line| line.contains(variable)),
+                "{variable}={empty:?}: {told:?}"
+            );
+        }
     }
 }
 
