@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use http::{HeaderMap, StatusCode, header};
 use shared::clock::Clock;
-use shared::messages::{self, Subject};
+use shared::messages::{self, Deed, Subject};
 use shared::rules::{MUTATE_PATH, VALIDATE_PATH};
 use shared::workload::ObjectRef;
 use tokio::sync::Semaphore;
@@ -252,13 +252,7 @@ async fn remember(app: &App, request: &Request<'_>, ruling: &mut Ruling) {
     };
     match result {
         Ok(true) => {
-            let message = messages::overridden(
-                &request.user_info.username,
-                &format!(
-                    "asked for {} replicas while it is off hours; remembered for opening time",
-                    what.asked
-                ),
-            );
+            let message = messages::told(&request.user_info.username, Deed::Asked(what.asked));
             ruling.tell.push(Tell {
                 object: what.parent.object_ref(),
                 uid: Arc::clone(&what.parent.uid),
