@@ -270,3 +270,79 @@ fn every_schedule_in_the_pages_is_valid_and_all_yaml_can_be_read() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(count > 8, "{count} schedules only: does this test still find them?");
 }
+
+/// Code in a page's prose, and whatever stands in its blocks.
+fn code(page: &str) -> String {
+    let (blocks, prose) = parts(page);
+    let mut text: Vec<&str> = prose.split('`').skip(1).step_by(2).collect();
+    text.extend(blocks.iter().map(|block| block.text.as_str()));
+    text.join("\n")
+}
+
+/// Words of a text that begin with this.
+fn beginning_with<'t>(text: &'t str, beginning: &str) -> BTreeSet<&'t str> {
+    text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_' || letter == '-'))
+        .filter(|word| word.starts_with(beginning))
+        .collect()
+}
+
+#[test]
+fn every_metric_and_alert_in_the_pages_exists() {
+    let served: Vec<String> = crate::ops::table::SERIES
+        .iter()
+        .flat_map(|series| series.served_names())
+        .collect();
+    let alerts = std::fs::read_to_string(root().join("manifests/monitoring/alerts.yaml")).unwrap();
+    let mut count = 0;
+    for (path, page) in pages() {
+        let text = code(&page);
+        for name in beginning_with(&text, "offhours_") {
+            count += 1;
+            // A histogram is spoken of without its parts.
+            let found = served.iter().any(|series| {
+                series
+                    .strip_prefix(name)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+            });
+            assert!(found, "{}: `{name}` is not served", path.display());
+        }
+        // Words of other kinds with the same beginning.
+        let others = ["OffHoursSchedule", shared::hpa::ASKED];
+        for name in beginning_with(&text, "OffHours") {
+            if others.iter().any(|other| name.starts_with(other)) {
+                continue;
+            }
+            assert!(
+                alerts.contains(&format!("alert: {name}\n")),
+                "{}: no alert `{name}`",
+                path.display()
+            );
+        }
+    }
+    assert!(count > 20, "{count} metrics only: does this test still find them?");
+}
+
+#[test]
+fn every_flag_in_the_page_of_the_webhook_is_one_of_its_own_or_of_a_program_that_is_named() {
+    fn flags(command: &clap::Command, found: &mut BTreeSet<String>) {
+        found.extend(
+            command
+                .get_arguments()
+                .filter_map(|argument| argument.get_long())
+                .map(|long| format!("--{long}")),
+        );
+        command.get_subcommands().for_each(|command| flags(command, found));
+    }
+    let mut ours = BTreeSet::new();
+    flags(&Cli::command(), &mut ours);
+    let text = code(&std::fs::read_to_string(root().join("docs/webhook.md")).unwrap());
+    let named = beginning_with(&text, "--");
+    assert!(named.len() > 4, "{named:?}");
+    for flag in named {
+        // That one is kube-apiserver's.
+        assert!(
+            ours.contains(flag) || flag == "--admission-control-config-file",
+            "no flag {flag}"
+        );
+    }
+}

@@ -6,6 +6,8 @@ use std::fmt;
 
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp, Unit};
 
+use crate::short::escaped;
+
 /// The prefix of all our keys, kept from K8s-OffHours so that its users can move over.
 pub const PREFIX: &str = "offhours.platform.io/";
 
@@ -162,10 +164,56 @@ impl fmt::Display for Problem {
 }
 
 impl Problem {
-    fn new(key: &str, message: impl Into<String>) -> Self {
+    fn new(key: &str, wrong: &Wrong<'_>) -> Self {
         Self {
             key: key.to_owned(),
-            message: message.into(),
+            message: wrong.to_string(),
+        }
+    }
+}
+
+/// All that can be wrong with a key of ours or its value. The reference of messages shows each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wrong<'v> {
+    /// No instant and no duration.
+    Until(&'v str),
+    /// A duration of nothing, or less.
+    NoTime(&'v str),
+    /// No instant.
+    Instant(&'v str),
+    /// No number of replicas and no percentage.
+    DownReplicas(&'v str),
+    /// No boolean.
+    Bool(&'v str),
+    /// No whole number.
+    Order(&'v str),
+    /// The name of a schedule is empty.
+    NoSchedule,
+    /// A key that nobody knows, and the one that was meant, maybe.
+    UnknownKey(Option<&'v str>),
+}
+
+impl fmt::Display for Wrong<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quoted = |value: &str| format!("\"{}\"", escaped(value));
+        match self {
+            Self::Until(value) => write!(
+                f,
+                "{} is neither an instant such as \"2026-12-01T08:00:00-03:00\" nor a duration such as \"2h\"",
+                quoted(value)
+            ),
+            Self::NoTime(value) => write!(f, "{} must be longer than nothing, for example \"2h\"", quoted(value)),
+            Self::Instant(value) => write!(f, "{} is not an RFC 3339 instant", quoted(value)),
+            Self::DownReplicas(value) => write!(
+                f,
+                "{} is neither a number of replicas such as \"1\" nor a percentage such as \"25%\"",
+                quoted(value)
+            ),
+            Self::Bool(value) => write!(f, "{} is not a boolean; write \"true\" or \"false\"", quoted(value)),
+            Self::Order(value) => write!(f, "{} is not a whole number such as \"10\"", quoted(value)),
+            Self::NoSchedule => f.write_str("the name of a schedule is missing"),
+            Self::UnknownKey(Some(known)) => write!(f, "unknown key; did you mean {PREFIX}{known}?"),
+            Self::UnknownKey(None) => f.write_str("unknown key, without effect"),
         }
     }
 }
@@ -194,20 +242,9 @@ pub fn parse_until(key: &str, text: &str) -> Result<Until, Problem> {
     if let Ok(at) = text.parse::<Timestamp>() {
         return Ok(Until::Instant(at));
     }
-    let wrong = || {
-        Problem::new(
-            key,
-            format!(
-                "{text:?} is neither an instant such as \"2026-12-01T08:00:00-03:00\" nor a duration such as \"2h\""
-            ),
-        )
-    };
-    let duration = parse_duration(text).ok_or_else(wrong)?;
+    let duration = parse_duration(text).ok_or_else(|| Problem::new(key, &Wrong::Until(text)))?;
     if duration <= SignedDuration::ZERO {
-        return Err(Problem::new(
-            key,
-            format!("{text:?} must be longer than nothing, for example \"2h\""),
-        ));
+        return Err(Problem::new(key, &Wrong::NoTime(text)));
     }
     Ok(Until::For(duration))
 }
@@ -231,8 +268,7 @@ pub fn format_instant(at: Timestamp) -> String {
 
 /// Parses an instant that the product wrote ([`DOWN_SINCE`]).
 pub fn parse_instant(key: &str, text: &str) -> Result<Timestamp, Problem> {
-    text.parse()
-        .map_err(|_| Problem::new(key, format!("{text:?} is not an RFC 3339 instant")))
+    text.parse().map_err(|_| Problem::new(key, &Wrong::Instant(text)))
 }
 
 /// Replicas to keep while down.
@@ -255,7 +291,11 @@ impl DownReplicas {
     pub fn of(self, of: u64) -> u64 {
         match self {
             Self::Count(count) => u64::from(count),
-            Self::Percent(percent) => of.saturating_mul(u64::from(percent)).div_ceil(100),
+            // In between, a count that fills 64 bits needs a few more.
+            Self::Percent(percent) => {
+                let part = (u128::from(of) * u128::from(percent)).div_ceil(100);
+                u64::try_from(part).unwrap_or(of)
+            }
         }
     }
 }
@@ -271,12 +311,7 @@ impl fmt::Display for DownReplicas {
 
 /// Parses [`DOWN_REPLICAS`]: `2` or `25%`.
 pub fn parse_down_replicas(key: &str, text: &str) -> Result<DownReplicas, Problem> {
-    let wrong = || {
-        Problem::new(
-            key,
-            format!("{text:?} is neither a number of replicas such as \"1\" nor a percentage such as \"25%\""),
-        )
-    };
+    let wrong = || Problem::new(key, &Wrong::DownReplicas(text));
     match text.strip_suffix('%') {
         Some(percent) => match whole(percent).and_then(|number| u8::try_from(number).ok()) {
             Some(percent) if percent <= 100 => Ok(DownReplicas::Percent(percent)),
@@ -296,17 +331,13 @@ pub fn parse_bool(key: &str, text: &str) -> Result<bool, Problem> {
     match text {
         "true" => Ok(true),
         "false" => Ok(false),
-        other => Err(Problem::new(
-            key,
-            format!("{other:?} is not a boolean; write \"true\" or \"false\""),
-        )),
+        other => Err(Problem::new(key, &Wrong::Bool(other))),
     }
 }
 
 /// Parses [`STARTUP_ORDER`].
 pub fn parse_order(key: &str, text: &str) -> Result<i32, Problem> {
-    text.parse()
-        .map_err(|_| Problem::new(key, format!("{text:?} is not a whole number such as \"10\"")))
+    text.parse().map_err(|_| Problem::new(key, &Wrong::Order(text)))
 }
 
 /// Digits only: no sign, no space, no exponent.
@@ -334,7 +365,7 @@ pub fn check(key: &str, value: &str) -> Result<(), Problem> {
 fn check_schedule_name(key: &str, value: &str) -> Result<(), Problem> {
     // An empty label value is legal for Kubernetes and means nothing here.
     if value.is_empty() {
-        Err(Problem::new(key, "the name of a schedule is missing"))
+        Err(Problem::new(key, &Wrong::NoSchedule))
     } else {
         Ok(())
     }
@@ -352,13 +383,7 @@ pub fn unknown_key(key: &str) -> Option<Problem> {
         .map(|known| (strsim::damerau_levenshtein(rest, known), known))
         .min()
         .filter(|(distance, known)| *distance <= 1 + known.len() / 3);
-    Some(Problem::new(
-        key,
-        match nearest {
-            Some((_, known)) => format!("unknown key; did you mean {PREFIX}{known}?"),
-            None => "unknown key, without effect".to_owned(),
-        },
-    ))
+    Some(Problem::new(key, &Wrong::UnknownKey(nearest.map(|(_, known)| known))))
 }
 
 #[cfg(test)]

@@ -16,5 +16,6 @@ pub mod record;
 pub mod rules;
 pub mod schedule;
 pub mod settings;
+pub mod short;
 pub mod verdict;
 pub mod workload;

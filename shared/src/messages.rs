@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::annotations::{AWAKE_UNTIL, PREFIX};
 use crate::kinds::{Form, Kind, Knob};
 use crate::schedule::Zone;
+use crate::short::{clip, escaped, squeeze};
 use crate::verdict::{Rule, Verdict};
 use crate::workload::Workload;
 
@@ -21,22 +22,13 @@ pub const LIMIT: usize = 250;
 /// Names in prose are cut to these lengths, one after the other, until the line fits.
 const NAME_LENGTHS: [usize; 5] = [usize::MAX, 40, 24, 12, 6];
 
+/// A word for a kind is never cut to less than this.
+const WORD_LENGTH: usize = 24;
+
 /// One line without control characters, at most [`LIMIT`] bytes. A newline makes the API server drop a warning silently.
 pub fn line(text: &str) -> String {
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     clip(&text, LIMIT).into_owned()
-}
-
-/// At most `limit` bytes, the last of them `...` where something was cut off.
-fn clip(text: &str, limit: usize) -> Cow<'_, str> {
-    if text.len() <= limit {
-        return Cow::Borrowed(text);
-    }
-    let mut end = limit.saturating_sub(3);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    Cow::Owned(format!("{}...", text.get(..end).unwrap_or_default()))
 }
 
 /// The first of the lines that fits, with names cut shorter and shorter; else the last one, cut off.
@@ -91,10 +83,11 @@ impl<'s> Subject<'s> {
     }
 
     fn prose(&self, length: usize) -> String {
+        let word = clip(&self.word, length.max(WORD_LENGTH));
         if self.name.is_empty() {
-            format!("this {}", self.word)
+            format!("this {word}")
         } else {
-            format!("{} \"{}\"", self.word, clip(&self.name, length))
+            format!("{word} \"{}\"", clip(&self.name, length))
         }
     }
 
@@ -153,33 +146,20 @@ pub fn instant(at: Timestamp, zone: &Zone) -> String {
 
 /// `; what happened`, with the command that wakes it. Where the command alone is too long, the annotation that does it.
 fn asleep(subject: &Subject<'_>, night: &Night, outcome: &str) -> String {
-    let command = subject.wake_command();
-    let known = !subject.name.is_empty();
-    if known {
-        for length in NAME_LENGTHS {
-            let text = format!(
-                "{} is {}; {outcome}. Wake it: {command}",
-                subject.prose(length),
-                night.prose(length)
-            );
-            if text.len() <= LIMIT {
-                return line(&text);
-            }
-        }
-        for beginning in [night.prose(6), "off hours".to_owned()] {
-            let text = format!("{beginning}; {outcome}. Wake it: {command}");
+    let command = (!subject.name.is_empty()).then(|| subject.wake_command());
+    let annotation = format!("annotate it with {AWAKE_UNTIL}=2h");
+    for remedy in command.iter().chain([&annotation]) {
+        let whole = NAME_LENGTHS
+            .into_iter()
+            .map(|length| format!("{} is {}", subject.prose(length), night.prose(length)));
+        for beginning in whole.chain([night.prose(6), "off hours".to_owned()]) {
+            let text = format!("{beginning}; {outcome}. Wake it: {remedy}");
             if text.len() <= LIMIT {
                 return line(&text);
             }
         }
     }
-    fit(|length| {
-        format!(
-            "{} is {}; {outcome}. Wake it: annotate it with {AWAKE_UNTIL}=2h",
-            subject.prose(length),
-            night.prose(length)
-        )
-    })
+    line(&format!("off hours; {outcome}. Wake it: {annotation}"))
 }
 
 fn replicas(count: &str) -> String {
@@ -216,11 +196,13 @@ pub enum Memory<'m> {
 
 impl Memory<'_> {
     fn prose(self) -> String {
+        // A count as text may be any text.
+        let short = |asked| clip(asked, 24);
         match self {
             Self::Nothing => String::new(),
-            Self::Remembered(asked) => format!(", {asked} remembered"),
-            Self::Failed(asked) => format!(", {asked} NOT remembered (ask again)"),
-            Self::NoPlace(asked) => format!(", {asked} not remembered"),
+            Self::Remembered(asked) => format!(", {} remembered", short(asked)),
+            Self::Failed(asked) => format!(", {} NOT remembered (ask again)", short(asked)),
+            Self::NoPlace(asked) => format!(", {} not remembered", short(asked)),
         }
     }
 }
@@ -343,9 +325,9 @@ pub fn kind_left_out(subject: &Subject<'_>, schedule: &str) -> String {
     })
 }
 
-/// A key or value under our prefix is wrong.
+/// A key or value under our prefix, or a field of a schedule, is wrong or odd. What to do about it stands at the end.
 pub fn problem(problem: &impl std::fmt::Display) -> String {
-    line(&problem.to_string())
+    line(&squeeze(&problem.to_string(), LIMIT))
 }
 
 /// A key was written as an annotation where a label is read, or the other way round.
@@ -374,18 +356,19 @@ pub fn schedule_invalid(name: &str, problems: &[String]) -> String {
     };
     let beginning = format!("schedule \"{}\": ", clip(name, 40));
     let room = LIMIT.saturating_sub(beginning.len() + more.len());
-    line(&format!("{beginning}{}{more}", clip(first, room)))
+    line(&format!("{beginning}{}{more}", squeeze(first, room)))
 }
 
 /// A change of wake, protection or label needs the verb `override`.
 pub fn override_refused(user: &str, schedule: &str, key: &str, why: &str) -> String {
+    // The name of a schedule is at most 63 long, and whoever grants the verb needs it whole.
+    let schedule = clip(schedule, 63);
     fit(|length| {
         format!(
-            "user \"{}\" may not change {key} under schedule \"{}\" (guardOverrides): {}. It needs the verb override on offhoursschedules/{}",
+            "user \"{}\" may not change {} (guardOverrides): {}. It needs the verb override on offhoursschedules/{schedule}",
             clip(user, length),
-            clip(schedule, length),
-            clip(why, 60),
-            clip(schedule, length),
+            clip(key, length.max(40)),
+            clip(why, length.clamp(40, 60)),
         )
     })
 }
@@ -428,9 +411,54 @@ pub fn unreadable_denied(why: &str) -> String {
     ))
 }
 
-/// Event: somebody passed a hold, or opened one.
-pub fn overridden(user: &str, what: &str) -> String {
-    fit(|length| format!("\"{}\" {what}", clip(user, length.max(24))))
+/// What somebody did that is told in an Event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deed<'d> {
+    /// Woke what is held, by an exemption.
+    Woke,
+    /// Created a workload awake, by an exemption.
+    CreatedAwake,
+    /// `changed`, `created` or `deleted` the autoscaler of something that sleeps, by an exemption.
+    Autoscaler(&'d str),
+    /// Set a key that opens a hold.
+    Set {
+        /// The key.
+        key: &'d str,
+        /// Its value.
+        value: &'d str,
+    },
+    /// Removed a key, which opens a hold.
+    Removed {
+        /// The key.
+        key: &'d str,
+    },
+    /// Stripped or edited a record, which was put back.
+    Record,
+    /// Asked for so many replicas through `/scale`; they are remembered.
+    Asked(u64),
+}
+
+impl std::fmt::Display for Deed<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Woke => f.write_str("woke it, by an exemption"),
+            Self::CreatedAwake => f.write_str("created it awake, by an exemption"),
+            Self::Autoscaler(verb) => write!(f, "{verb} it while its target sleeps, by an exemption"),
+            Self::Set { key, value } => write!(f, "set {} to \"{}\"", short_key(key), escaped(value)),
+            Self::Removed { key } => write!(f, "removed {}", short_key(key)),
+            Self::Record => f.write_str("removed or changed the record of what it wakes to; it was kept"),
+            Self::Asked(count) => write!(
+                f,
+                "asked for {} while it is off hours; remembered for opening time",
+                replicas(&count.to_string())
+            ),
+        }
+    }
+}
+
+/// Event: somebody passed a hold, opened one, or asked for something that is remembered.
+pub fn told(user: &str, deed: Deed<'_>) -> String {
+    fit(|length| format!("\"{}\" {deed}", clip(user, length.max(24))))
 }
 
 /// Event and condition: one workload was held again and again.
@@ -454,7 +482,7 @@ pub fn within_budget(warnings: &mut Vec<String>) {
 }
 
 /// The key without our prefix, for prose.
-pub fn short_key(key: &str) -> &str {
+fn short_key(key: &str) -> &str {
     key.strip_prefix(PREFIX).unwrap_or(key)
 }
 

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::annotations::{self, ABSENT, ASLEEP, DOWN_SINCE, DownReplicas, HELD_REPLICAS, whole};
-use crate::kinds::{Form, Knob, value_text};
+use crate::kinds::{Form, Kind, Knob, value_text};
 use crate::workload::Workload;
 
 /// The record key of py-kube-downscaler and GoKubeDownscaler; read, and removed on restore.
@@ -56,13 +56,13 @@ impl Record {
             .map(|knob| {
                 workload
                     .annotation(&knob.record_key())
-                    .map_or(Entry::None, |text| parse(knob, text))
+                    .map_or(Entry::None, |text| parse(&workload.kind, knob, text))
             })
             .collect();
         let ours = label.is_some() || down_since.is_some() || entries.iter().any(|entry| *entry != Entry::None);
         if !ours {
             let text = workload.annotation(DOWNSCALER_REPLICAS)?;
-            let entry = parse_downscaler(first, text);
+            let entry = parse_downscaler(&workload.kind, first, text);
             entries.truncate(0);
             entries.push(entry);
             entries.resize(workload.kind.knobs.len(), Entry::None);
@@ -83,7 +83,7 @@ impl Record {
         if let Some(entry) = entries.first_mut() {
             let copy = label
                 .filter(|_| is_count(&first.form))
-                .map(|text| parse(first, text))
+                .map(|text| parse(&workload.kind, first, text))
                 .filter(|copy| {
                     matches!(copy, Entry::Was(Some(value)) if count(value).is_some()) || *copy == Entry::Was(None)
                 });
@@ -206,15 +206,22 @@ pub fn held_value(form: &Form, replicas: u64) -> Value {
     }
 }
 
+/// The highest count that an object of this kind may have: what Kubernetes itself counts has 32 bits, a custom kind up to 64.
+fn most(kind: &Kind) -> u64 {
+    if kind.built_in {
+        i32::MAX.unsigned_abs().into()
+    } else {
+        i64::MAX.unsigned_abs()
+    }
+}
+
 /// Reads one record's text.
-pub fn parse(knob: &Knob, text: &str) -> Entry {
+pub fn parse(kind: &Kind, knob: &Knob, text: &str) -> Entry {
     if text == ABSENT {
         return Entry::Was(None);
     }
     let value = match &knob.form {
-        Form::Count => whole(text)
-            .filter(|count| i32::try_from(*count).is_ok())
-            .map(Value::from),
+        Form::Count => whole(text).filter(|count| *count <= most(kind)).map(Value::from),
         Form::Flag(_) => text.parse::<bool>().ok().map(Value::Bool),
         Form::CountText | Form::Text(_) | Form::Guard { .. } => Some(Value::String(text.to_owned())),
     };
@@ -222,12 +229,12 @@ pub fn parse(knob: &Knob, text: &str) -> Entry {
 }
 
 /// Reads a record of the downscalers: a count for everything, 0 for what was suspended.
-fn parse_downscaler(knob: &Knob, text: &str) -> Entry {
+fn parse_downscaler(kind: &Kind, knob: &Knob, text: &str) -> Entry {
     match (&knob.form, text) {
         (Form::Flag(down), "0" | "true") => Entry::Was(Some(Value::Bool(*down))),
         (Form::Flag(down), "false") => Entry::Was(Some(Value::Bool(!*down))),
         (Form::Flag(down), number) if whole(number).is_some() => Entry::Was(Some(Value::Bool(!*down))),
-        (Form::Count, _) => parse(knob, text),
+        (Form::Count, _) => parse(kind, knob, text),
         _ => Entry::Was(None),
     }
 }
@@ -251,6 +258,12 @@ pub fn plan(workload: &Workload, down: DownReplicas, of: Option<u64>) -> Option<
         // More than an absent count stands for would raise it.
         None => kept(None, down).unwrap_or(0),
     };
+    plan_at(workload, replicas)
+}
+
+/// The same, where it is known how many are kept.
+pub fn plan_at(workload: &Workload, replicas: u64) -> Option<Plan> {
+    let present = |index: usize| workload.knobs.get(index).and_then(|reading| reading.value.as_ref());
     let mut moves = Vec::new();
     let mut guards = Vec::new();
     for (index, knob) in workload.kind.knobs.iter().enumerate() {

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{self, DefaultBodyLimit, FromRequest as _, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use http::{HeaderMap, StatusCode, header};
 use shared::clock::Clock;
-use shared::messages::{self, Subject};
+use shared::messages::{self, Deed, Subject};
 use shared::rules::{MUTATE_PATH, VALIDATE_PATH};
 use shared::workload::ObjectRef;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use crate::aside::Aside;
@@ -27,6 +27,13 @@ use crate::state::{Policy, Sight};
 
 /// Longest body: two objects of 3 MiB and what is around them.
 pub const BODY_LIMIT: usize = 7 * 1024 * 1024;
+
+/// Bodies that may be in memory at a time, together: more than sixteen of the longest wait for room. A pod of the chart's size
+/// has some left.
+const BODIES: usize = 16 * BODY_LIMIT;
+
+/// The unit in which room for bodies is counted.
+const KIBI: usize = 1024;
 
 /// One ruling, for metrics and logs.
 #[derive(Debug, Clone, Copy)]
@@ -89,6 +96,8 @@ pub struct App {
     pub deadline: Duration,
     /// Requests that may be served at a time.
     pub slots: Semaphore,
+    /// Room for their bodies, in KiB.
+    pub room: Semaphore,
 }
 
 impl App {
@@ -105,6 +114,7 @@ impl App {
             aside: Aside::default(),
             deadline: Duration::from_millis(2500),
             slots: Semaphore::new(1024),
+            room: Semaphore::new(BODIES / KIBI),
         }
     }
 }
@@ -118,28 +128,65 @@ pub fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-async fn mutate(State(app): State<Arc<App>>, headers: HeaderMap, body: Bytes) -> Response {
-    serve(&app, Phase::Mutate, &headers, &body).await
+async fn mutate(State(app): State<Arc<App>>, request: extract::Request) -> Response {
+    serve(&app, Phase::Mutate, request).await
 }
 
-async fn validate(State(app): State<Arc<App>>, headers: HeaderMap, body: Bytes) -> Response {
-    serve(&app, Phase::Validate, &headers, &body).await
+async fn validate(State(app): State<Arc<App>>, request: extract::Request) -> Response {
+    serve(&app, Phase::Validate, request).await
 }
 
-async fn serve(app: &App, phase: Phase, headers: &HeaderMap, body: &[u8]) -> Response {
-    let json = headers
+fn is_json(headers: &HeaderMap) -> bool {
+    headers
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
-        .is_some_and(|value| value.split(';').next().map(str::trim) == Some("application/json"));
-    if !json {
+        .is_some_and(|value| value.split(';').next().map(str::trim) == Some("application/json"))
+}
+
+/// Reads a body once there is room for all of it, so that no number of requests takes more memory than that. What does not say how
+/// long it is, is as long as it may be.
+async fn read(
+    app: &App,
+    request: extract::Request,
+) -> Result<(SemaphorePermit<'_>, Bytes), (StatusCode, &'static str)> {
+    let told = request
+        .headers()
+        .get(header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    let length = told.unwrap_or(BODY_LIMIT);
+    if length > BODY_LIMIT {
+        return Err((StatusCode::PAYLOAD_TOO_LARGE, "the body is too long"));
+    }
+    let kibi = u32::try_from(length.div_ceil(KIBI)).unwrap_or(u32::MAX);
+    let Ok(room) = app.room.acquire_many(kibi).await else {
+        return Err((StatusCode::SERVICE_UNAVAILABLE, "the server is closing"));
+    };
+    match Bytes::from_request(request, &()).await {
+        Ok(body) => Ok((room, body)),
+        Err(refused) => Err((refused.status(), "the body is too long, or was cut off")),
+    }
+}
+
+async fn serve(app: &App, phase: Phase, request: extract::Request) -> Response {
+    if !is_json(request.headers()) {
         return (StatusCode::UNSUPPORTED_MEDIA_TYPE, "send application/json").into_response();
     }
-    let Ok(_slot) = app.slots.try_acquire() else {
+    let too_many = || {
         app.listener.shed();
-        return (StatusCode::SERVICE_UNAVAILABLE, "too many requests at a time").into_response();
+        (StatusCode::SERVICE_UNAVAILABLE, "too many requests at a time").into_response()
+    };
+    // Before the body is read: what is turned away takes no memory.
+    let Ok(_slot) = app.slots.try_acquire() else {
+        return too_many();
     };
     let began = Instant::now();
-    let request = match review::decode(body) {
+    let deadline = began + app.deadline;
+    let (_room, body) = match tokio::time::timeout_at(deadline, read(app, request)).await {
+        Ok(Ok(read)) => read,
+        Ok(Err(refused)) => return refused.into_response(),
+        Err(_) => return too_many(),
+    };
+    let request = match review::decode(&body) {
         Ok(request) => request,
         Err(error @ DecodeReview::NoReview(_)) => {
             return (StatusCode::BAD_REQUEST, messages::line(&error.to_string())).into_response();
@@ -150,7 +197,7 @@ async fn serve(app: &App, phase: Phase, headers: &HeaderMap, body: &[u8]) -> Res
             return reply(&uid, &ruling);
         }
     };
-    let ruling = match tokio::time::timeout(app.deadline, judge(app, phase, &request)).await {
+    let ruling = match tokio::time::timeout_at(deadline, judge(app, phase, &request)).await {
         Ok(ruling) => ruling,
         Err(_) => service::unreadable(&app.policy, "it took too long"),
     };
@@ -252,13 +299,7 @@ async fn remember(app: &App, request: &Request<'_>, ruling: &mut Ruling) {
     };
     match result {
         Ok(true) => {
-            let message = messages::overridden(
-                &request.user_info.username,
-                &format!(
-                    "asked for {} replicas while it is off hours; remembered for opening time",
-                    what.asked
-                ),
-            );
+            let message = messages::told(&request.user_info.username, Deed::Asked(what.asked));
             ruling.tell.push(Tell {
                 object: what.parent.object_ref(),
                 uid: Arc::clone(&what.parent.uid),

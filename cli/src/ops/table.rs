@@ -101,7 +101,7 @@ series! {
     REPLICA_HOURS = "replica_hours_saved" Counter Leader ["schedule"] "Replicas that sleep, times the hours that they have slept, since this process leads";
     CPU_HOURS = "cpu_core_hours_saved" Counter Leader ["schedule"] "CPU requests of the replicas that sleep, in cores, times hours";
     MEMORY_HOURS = "memory_gib_hours_saved" Counter Leader ["schedule"] "Memory requests of the replicas that sleep, in GiB, times hours";
-    RULINGS = "rulings" Counter Webhook ["phase", "outcome", "resource"] "Requests by endpoint, ruling and resource; `held` is the mode Rewrite, `denied` Deny, `warned` Warn";
+    RULINGS = "rulings" Counter Webhook ["phase", "outcome", "resource"] "Requests by endpoint, ruling and resource; `held` is the mode Rewrite, `denied` Deny, `warned` Warn, `overridden` an exemption, a wake, a protection or another label";
     REVIEW_SECONDS = "review_seconds" Histogram Webhook [] "Time from a request's body to its answer, in seconds";
     REVIEWS_SHED = "reviews_shed" Counter Webhook [] "Requests turned away because too many were being served";
     REVIEW_PANICS = "review_panics" Counter Webhook [] "Requests that met a fault of ours";

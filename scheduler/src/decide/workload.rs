@@ -1,7 +1,7 @@
 //! What is to be done with one workload: pure, from its facts and its verdict. (Client not required.)
 
 use jiff::{SignedDuration, Timestamp};
-use shared::annotations::{self, AWAKE_UNTIL};
+use shared::annotations::AWAKE_UNTIL;
 use shared::api::{CatchUp, EnforcementMode, UnfinishedRollouts};
 use shared::kinds::Form;
 use shared::patch::{self, Edits};
@@ -201,13 +201,7 @@ fn stay_down(workload: &Workload, verdict: &Verdict, record: &Record, known: &Kn
         return put_down(workload, verdict, known, now);
     }
     // Lowered below what we held: that is somebody's wish, too, and asks for nothing.
-    if record::plan(
-        workload,
-        annotations::DownReplicas::Count(record.held_replicas as u32),
-        None,
-    )
-    .is_none()
-    {
+    if record::plan_at(workload, record.held_replicas).is_none() {
         return Step::Nothing;
     }
     let by_autoscaler = known.autoscaler_held && moved_by_autoscaler(workload, record, known);

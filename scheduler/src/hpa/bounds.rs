@@ -64,7 +64,7 @@ fn entry(hpa: &Hpa, index: usize) -> Entry {
     knob.map_or(Entry::None, |knob| {
         hpa.object
             .annotation(&knob.record_key())
-            .map_or(Entry::None, |text| record::parse(knob, text))
+            .map_or(Entry::None, |text| record::parse(&hpa.object.kind, knob, text))
     })
 }
 

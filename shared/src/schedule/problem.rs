@@ -68,12 +68,7 @@ impl fmt::Display for Warning {
 
 impl std::error::Error for Problem {}
 
-/// `text` for a message: quoted, control characters escaped, at most 60 characters of it.
+/// `text` for a message: quoted, control characters escaped, and only its beginning where it is long.
 pub(crate) fn quoted(text: &str) -> String {
-    const SHOWN: usize = 60;
-    if text.chars().nth(SHOWN).is_none() {
-        return format!("`{}`", text.escape_debug());
-    }
-    let start: String = text.chars().take(SHOWN).collect();
-    format!("`{}…`", start.escape_debug())
+    format!("`{}`", crate::short::escaped(text))
 }

@@ -67,6 +67,48 @@ fn rule_s6_an_unreadable_record_gives_the_default_never_a_guess() {
 }
 
 #[test]
+fn a_count_of_a_custom_kind_that_needs_more_than_32_bits_is_kept_and_comes_back() {
+    let kinds = Kinds::with([Kind {
+        group: "example.com".into(),
+        version: "v1".into(),
+        kind: "Farm".into(),
+        plural: "farms".into(),
+        built_in: false,
+        ..(**Kinds::default().by_kind("apps", "Deployment").unwrap()).clone()
+    }]);
+    let read = |object: &Value| Workload::read(kinds.by_kind("example.com", "Farm").unwrap(), object).unwrap();
+    let now: Timestamp = "2026-11-30T23:00:00Z".parse().unwrap();
+    for count in [2_147_483_648_u64, 5_000_000_000, i64::MAX.unsigned_abs()] {
+        for (down, held) in [
+            (DownReplicas::Count(0), 0),
+            (DownReplicas::Percent(50), count.div_ceil(2)),
+        ] {
+            let up = json!({"metadata": {"name": "a", "uid": "u", "labels": {}, "annotations": {}}, "spec": {"replicas": count}});
+            let workload = read(&up);
+            let plan = plan(&workload, down, None).unwrap();
+            assert_eq!(plan.moves, [(0, json!(held))]);
+            let mut object = up.clone();
+            let patch = crate::patch::down(&workload, &plan, now).patch(&workload, crate::patch::Preconditions::State);
+            json_patch::patch(&mut object, &patch).unwrap();
+            let asleep = read(&object);
+            let record = Record::read(&asleep).unwrap();
+            assert_eq!((record.replicas(), record.held_replicas), (Some(count), held));
+            assert!(record.asleep(&asleep) && !record.differs);
+            assert_eq!(plan_at(&asleep, record.held_replicas), None);
+            let patch = crate::patch::restore(&asleep, &record, None, 1, now);
+            json_patch::patch(&mut object, &patch.patch(&asleep, crate::patch::Preconditions::State)).unwrap();
+            assert_eq!(object, up);
+        }
+    }
+    // More than any object can have is nobody's count.
+    let odd = json!({"metadata": {"annotations": {ORIGINAL_REPLICAS: "9223372036854775808"}}, "spec": {"replicas": 0}});
+    assert_eq!(
+        Record::read(&read(&odd)).unwrap().unreadable(),
+        Some("9223372036854775808")
+    );
+}
+
+#[test]
 fn an_absent_knob_is_recorded_as_absent() {
     let record = Record::read(&deployment(
         0,

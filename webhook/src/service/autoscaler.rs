@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use shared::annotations::is_own_state;
 use shared::hpa;
 use shared::kinds::{Kinds, value_text};
-use shared::messages::{self, Night, Subject};
+use shared::messages::{self, Deed, Night, Subject};
 use shared::patch::{Edits, Preconditions};
 use shared::schedule::State;
 use shared::verdict::{Verdict, scaled_by};
@@ -93,19 +93,32 @@ fn overridden(autoscaler: &Workload, verb: &str, who: &Asker<'_>) -> Tell {
     Tell {
         object: autoscaler.object_ref(),
         uid: Arc::clone(&autoscaler.uid),
-        reason: "Overridden",
-        message: messages::overridden(
-            who.user(),
-            &format!("{verb} it while its target sleeps, by an exemption"),
-        ),
+        reason: super::OVERRIDDEN,
+        message: messages::told(who.user(), Deed::Autoscaler(verb)),
     }
 }
 
+/// A request that names another target changes what is held by the old one, and gives the new one an autoscaler.
 fn changed(new: &Workload, old: &Workload, who: &Asker<'_>, bench: &Bench<'_>) -> Ruling {
-    // A request that names another target still changes what is held by the old one.
-    let Some(sleeper) = sleeper(old, bench) else {
-        return Ruling::pass();
+    let ruling = match sleeper(old, bench) {
+        Some(sleeper) => of_sleeper(&sleeper, new, old, who, bench),
+        None => Ruling::pass(),
     };
+    let stays = new.scale_target == old.scale_target || ruling.outcome == Outcome::Held;
+    if stays || ruling.answer.denial.is_some() {
+        return ruling;
+    }
+    // As if it had been created there. Under Rewrite that passes: the scheduler holds it from then on, and what would be put
+    // back here would wait for the opening time of a target that is up.
+    let there = created_or_deleted(new, "changed", who, bench);
+    if there.answer.denial.is_some() || ruling.outcome == Outcome::Passed {
+        there
+    } else {
+        ruling
+    }
+}
+
+fn of_sleeper(sleeper: &Sleeper, new: &Workload, old: &Workload, who: &Asker<'_>, bench: &Bench<'_>) -> Ruling {
     let changed: Vec<usize> = (0..hpa::kind().knobs.len())
         .filter(|index| value(new, *index) != value(old, *index))
         .collect();

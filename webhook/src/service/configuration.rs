@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use shared::annotations::{
     self, ASLEEP_UNTIL, AWAKE_UNTIL, DOWN_REPLICAS, DOWNTIME, PROTECTED, REASON, SCHEDULE, TIME_ZONE, UPTIME, Until,
 };
-use shared::messages::{self, Subject};
+use shared::messages::{self, Deed, Subject};
 use shared::patch::{self, Edits};
 use shared::policy::{Schedule, Schedules};
 use shared::schedule::{State, Zone};
@@ -295,16 +295,16 @@ fn may_open(
     };
     if updates && (down || guard.is_some()) {
         let (object, uid) = place.object();
-        let key = messages::short_key(change.key);
-        let what = match change.value {
-            Some(value) => format!("set {key} to {value:?}"),
-            None => format!("removed {key}"),
+        let key = change.key;
+        let deed = match change.value {
+            Some(value) => Deed::Set { key, value },
+            None => Deed::Removed { key },
         };
         tell.push(Tell {
             object,
             uid,
-            reason: "Overridden",
-            message: messages::overridden(who.user(), &what),
+            reason: super::OVERRIDDEN,
+            message: messages::told(who.user(), deed),
         });
     }
     Ok(())

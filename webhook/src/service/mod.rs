@@ -64,7 +64,7 @@ pub enum Outcome {
     CreatedAsleep,
     /// A record that the request had stripped or edited was put back.
     PutBack,
-    /// Passed by an exemption.
+    /// Passed by an exemption, or opens a hold: a wake, a protection, another schedule.
     Overridden,
     /// A duration became an instant, or was dropped.
     Configured,
@@ -100,6 +100,9 @@ impl Outcome {
         }
     }
 }
+
+/// The reason of an Event about an override.
+const OVERRIDDEN: &str = "Overridden";
 
 /// An Event on an object, told unless the request was a dry run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -187,6 +190,13 @@ impl Ruling {
     fn warn(mut self, warning: String) -> Self {
         self.answer.warnings.push(warning);
         self
+    }
+
+    /// A wake, a protection or another label that opens a hold is counted as what it is told as.
+    fn count_override(&mut self) {
+        if self.outcome == Outcome::Passed && self.tell.iter().any(|tell| tell.reason == OVERRIDDEN) {
+            self.outcome = Outcome::Overridden;
+        }
     }
 
     fn patched(mut self, patch: Patch) -> Self {

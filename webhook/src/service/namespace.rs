@@ -62,6 +62,7 @@ pub(super) fn rule(request: &Request<'_>, who: &Asker<'_>, bench: &Bench<'_>) ->
                 Ok(()) => {
                     ruling.answer.warnings = warnings;
                     ruling.tell = tell;
+                    ruling.count_override();
                 }
                 Err(refused) => return *refused,
             }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use shared::annotations::DownReplicas;
 use shared::kinds::Kind;
-use shared::messages::{self, Memory, Night, Subject};
+use shared::messages::{self, Deed, Memory, Night, Subject};
 use shared::patch::{self, Edits};
 use shared::record::{self as records, Entry, UNSET, standing};
 use shared::schedule::State;
@@ -193,8 +193,8 @@ fn answer(
             ruling.tell.push(Tell {
                 object: facts.object_ref(),
                 uid: Arc::clone(&facts.uid),
-                reason: "Overridden",
-                message: messages::overridden(who.user(), "woke it, by an exemption"),
+                reason: super::OVERRIDDEN,
+                message: messages::told(who.user(), Deed::Woke),
             });
             ruling
         }

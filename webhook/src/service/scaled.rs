@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use shared::kinds::value_text;
-use shared::messages::{self, Memory, Night, Subject};
+use shared::messages::{self, Deed, Memory, Night, Subject};
 use shared::patch::{Edits, Preconditions};
 use shared::policy::Enforcement;
 use shared::record::{UNSET, count, standing};
@@ -79,8 +79,8 @@ pub(super) fn rule(
             ruling.tell.push(Tell {
                 object: new.object_ref(),
                 uid: Arc::clone(&new.uid),
-                reason: "Overridden",
-                message: messages::overridden(who.user(), "woke it, by an exemption"),
+                reason: super::OVERRIDDEN,
+                message: messages::told(who.user(), Deed::Woke),
             });
             return ruling;
         }

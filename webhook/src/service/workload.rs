@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use shared::annotations::ASLEEP;
 use shared::kinds::{Form, Kind, value_text};
-use shared::messages::{self, Memory, Night, Subject};
+use shared::messages::{self, Deed, Memory, Night, Subject};
 use shared::patch::{self, Edits, Preconditions};
 use shared::record::{self as records, Entry, Plan, Record, count};
 use shared::schedule::State;
@@ -208,6 +208,7 @@ impl Case<'_> {
         warnings.append(&mut ruling.answer.warnings);
         ruling.answer.warnings = warnings;
         ruling.tell.extend(self.tell);
+        ruling.count_override();
         ruling
     }
 
@@ -255,7 +256,7 @@ impl Case<'_> {
         match self.stance() {
             Stance::Pass => self.done(Ruling::pass(), None),
             Stance::Override => {
-                let ruling = self.overridden("created it awake, by an exemption");
+                let ruling = self.overridden(Deed::CreatedAwake);
                 self.done(ruling, None)
             }
             Stance::Warn => {
@@ -287,14 +288,14 @@ impl Case<'_> {
         }
     }
 
-    fn overridden(&self, what: &str) -> Ruling {
+    fn overridden(&self, deed: Deed<'_>) -> Ruling {
         let mut ruling = Ruling::of(Outcome::Overridden);
         if self.bench.phase == Phase::Mutate {
             ruling.tell.push(Tell {
                 object: self.object.object_ref(),
                 uid: Arc::clone(&self.object.uid),
-                reason: "Overridden",
-                message: messages::overridden(self.who.user(), what),
+                reason: super::OVERRIDDEN,
+                message: messages::told(self.who.user(), deed),
             });
         }
         ruling
@@ -340,7 +341,7 @@ impl Case<'_> {
         match stance {
             Stance::Pass => self.done(Ruling::pass(), None),
             Stance::Override => {
-                let ruling = self.overridden("woke it, by an exemption");
+                let ruling = self.overridden(Deed::Woke);
                 self.done(ruling, None)
             }
             Stance::Warn => {
@@ -480,10 +481,7 @@ impl Case<'_> {
             object: self.object.object_ref(),
             uid: Arc::clone(&self.object.uid),
             reason: "RecordPutBack",
-            message: messages::overridden(
-                self.who.user(),
-                "removed or changed the record of what it wakes to; it was kept",
-            ),
+            message: messages::told(self.who.user(), Deed::Record),
         });
         self.done(ruling, Some(edits))
     }

@@ -175,6 +175,54 @@ fn rule_e5_an_override_is_told_with_the_users_name() {
 }
 
 #[test]
+fn rule_e5_wake_protection_and_another_label_are_told_and_counted_as_overrides() {
+    let old = sleeping("3");
+    let labelled = |name: Option<&str>| {
+        changed(&old, |object| {
+            let labels = object["metadata"]["labels"].as_object_mut().unwrap();
+            match name {
+                Some(name) => labels.insert(SCHEDULE.to_owned(), json!(name)),
+                None => labels.remove(SCHEDULE),
+            };
+        })
+    };
+    let shop = namespace(&json!({}));
+    let unlabelled = changed(&shop, |object| object["metadata"]["labels"] = json!({}));
+    let awake = json!({AWAKE_UNTIL: "2026-12-01T01:00:00Z"});
+    for (review, deed) in [
+        (
+            update(&old, &annotated(&old, AWAKE_UNTIL, "2026-12-01T01:00:00Z")),
+            "set awake-until",
+        ),
+        (update(&old, &annotated(&old, PROTECTED, "true")), "set protected"),
+        (
+            update(&old, &annotated(&old, UPTIME, "Mon-Sun 00:00-24:00 UTC")),
+            "set uptime",
+        ),
+        (update(&old, &labelled(Some("other"))), "set schedule"),
+        (
+            update(&labelled(Some("dev-weekday")), &labelled(None)),
+            "removed schedule",
+        ),
+        (update(&shop, &namespace(&awake)), "set awake-until"),
+        (update(&shop, &namespace(&json!({PROTECTED: "true"}))), "set protected"),
+        (update(&shop, &unlabelled), "removed schedule"),
+    ] {
+        let ruling = World::rewriting().validate(&review);
+        assert_eq!(ruling.outcome, Outcome::Overridden, "{deed}: {ruling:?}");
+        assert_eq!(ruling.tell.len(), 1);
+        assert!(
+            ruling.tell[0].message.starts_with(&format!("\"ana\" {deed}")),
+            "{:?}",
+            ruling.tell
+        );
+        let by_day = World::rewriting().by_day().validate(&review);
+        assert_ne!(by_day.outcome, Outcome::Overridden, "{deed}: nothing is held by day");
+        assert_eq!(by_day.tell, []);
+    }
+}
+
+#[test]
 fn rule_e7_a_schedule_is_understood_or_refused_where_its_spec_changes() {
     let world = World::rewriting();
     let schedule = |shutdown: &str| {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use shared::annotations::{
     ASLEEP, AWAKE_UNTIL, DOWN_REPLICAS, DOWN_SINCE, HELD_REPLICAS, ORIGINAL_REPLICAS, PROTECTED,
 };
+use shared::kinds::{Kind, Kinds};
 
 use super::world::*;
 use crate::service::{Outcome, Phase};
@@ -292,68 +293,6 @@ fn rule_v4_what_is_never_touched_passes() {
     }
 }
 
-#[test]
-fn rule_e4_the_hpa_of_a_sleeper_is_held_with_it() {
-    let hpa = |min: u64, target: &str| {
-        json!({
-            "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
-            "metadata": {"name": "checkout", "namespace": "shop", "uid": "h", "resourceVersion": "9"},
-            "spec": {"minReplicas": min, "maxReplicas": 9, "metrics": [],
-                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}},
-        })
-    };
-    let old = hpa(2, "checkout");
-    let mut world = World::rewriting();
-    world.add(&sleeping("3"));
-    let review = update(&old, &hpa(5, "other"));
-    let ruling = world.mutate(&review);
-    let object = patched(&review, &ruling);
-    assert_eq!(object["spec"], old["spec"]);
-    assert_eq!(
-        object["metadata"]["annotations"]["offhours.platform.io/original-min-replicas"],
-        "5"
-    );
-    let target: Value = serde_json::from_str(
-        object["metadata"]["annotations"]["offhours.platform.io/original-scale-target"]
-            .as_str()
-            .unwrap(),
-    )
-    .unwrap();
-    assert_eq!(target["name"], "other");
-    assert_eq!(world.mutate(&create(&old)).outcome, Outcome::Passed);
-    assert_eq!(
-        world
-            .validate(&super::world::review("DELETE", Some(&old), None))
-            .outcome,
-        Outcome::Passed
-    );
-    // What holds it may not be stripped.
-    let capped = changed(&old, |object| {
-        object["metadata"]["annotations"] = json!({DOWN_SINCE: "2026-11-30T23:00:00Z", HELD_REPLICAS: "2"});
-    });
-    let review = update(&capped, &old);
-    let object = patched(&review, &world.mutate(&review));
-    assert_eq!(object["metadata"]["annotations"], capped["metadata"]["annotations"]);
-    let metrics = changed(&old, |object| object["spec"]["metrics"] = json!([{"type": "Resource"}]));
-    assert_eq!(world.mutate(&update(&old, &metrics)).outcome, Outcome::Passed);
-
-    let mut world = World::denying();
-    world.add(&sleeping("3"));
-    let delete = super::world::review("DELETE", Some(&old), None);
-    for review in [update(&old, &hpa(5, "checkout")), create(&old), delete.clone()] {
-        assert!(world.validate(&review).answer.denial.is_some(), "{review}");
-    }
-    let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
-    assert_eq!(world.validate(&by(delete.clone(), collector)).answer.denial, None);
-    // The workload goes too.
-    let mut going = sleeping("3");
-    going["metadata"]["deletionTimestamp"] = json!("2026-11-30T23:00:00Z");
-    world.add(&going);
-    assert_eq!(world.validate(&delete).answer.denial, None);
-    world.add(&deployment(3));
-    assert_eq!(world.validate(&delete).answer.denial, None, "a workload that is up");
-}
-
 fn scaled_object(asleep: bool) -> Value {
     let mut object = json!({
         "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
@@ -522,4 +461,54 @@ fn an_absent_count_is_one_so_what_an_autoscaler_left_out_does_not_come_back_as_m
     );
     let object = patched(&review, &World::rewriting().mutate(&review));
     assert!(replicas(&object).unwrap_or(1) <= 1, "{object}");
+}
+
+#[test]
+fn a_count_of_more_than_32_bits_is_held_and_remembered_as_it_is() {
+    let farm = |object: Value| {
+        changed(&object, |object| {
+            object["apiVersion"] = json!("example.com/v1");
+            object["kind"] = json!("Farm");
+        })
+    };
+    for mode in ["Rewrite", "Deny"] {
+        let mut world = World::with(&json!({"mode": mode}));
+        world.kinds = Kinds::with([Kind {
+            group: "example.com".into(),
+            kind: "Farm".into(),
+            plural: "farms".into(),
+            built_in: false,
+            ..(**world.kinds.by_kind("apps", "Deployment").unwrap()).clone()
+        }]);
+        let old = farm(sleeping("5000000000"));
+        for asked in [7_000_000_000, i64::MAX.unsigned_abs()] {
+            let review = update(&old, &changed(&old, scaled_to(asked)));
+            let ruling = world.mutate(&review);
+            if mode == "Deny" {
+                assert_eq!(ruling.outcome, Outcome::Denied);
+                continue;
+            }
+            let object = patched(&review, &ruling);
+            assert_eq!(
+                (replicas(&object), record(&object)),
+                (Some(0), Some(asked.to_string().as_str()))
+            );
+            let review = create(&farm(deployment(asked)));
+            let object = patched(&review, &world.mutate(&review));
+            assert_eq!(record(&object), Some(asked.to_string().as_str()));
+        }
+        // What changes nothing of it leaves the record alone.
+        let review = update(
+            &old,
+            &changed(&old, |object| object["spec"]["template"]["x"] = json!(1)),
+        );
+        assert_eq!(record(&patched(&review, &world.mutate(&review))), Some("5000000000"));
+        // A number that no object can have is one that cannot be judged; the API server refuses it.
+        for asked in ["18446744073709551616", "-1", "1.5"] {
+            let mut review = scale(0, 5);
+            review["request"]["object"]["spec"]["replicas"] = serde_json::from_str(asked).unwrap();
+            world.add(&sleeping("3"));
+            assert_eq!(world.mutate(&review).outcome, Outcome::Unreadable, "{asked}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Tests of the webhook: reviews in, reviews out, no sockets.
 
+mod autoscaler;
 mod cases;
 mod configure;
 mod hold;
@@ -7,4 +8,5 @@ mod properties;
 mod recorded;
 mod review;
 mod serving;
+mod texts;
 mod world;

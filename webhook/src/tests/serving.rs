@@ -330,6 +330,60 @@ async fn too_many_at_a_time_are_turned_away_at_once() {
     assert_eq!(heard.shed.load(Ordering::SeqCst), 1);
 }
 
+/// A body of this many bytes that says when it is read, and comes only when told to.
+fn watched_body(length: usize, read: &Arc<AtomicUsize>, come: &Arc<tokio::sync::Semaphore>) -> Request<Body> {
+    let (read, come) = (Arc::clone(read), Arc::clone(come));
+    let stream = futures::stream::once(async move {
+        read.fetch_add(1, Ordering::SeqCst);
+        let _ = come.acquire().await;
+        Ok::<_, std::convert::Infallible>(vec![b' '; length])
+    });
+    Request::post("/mutate")
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::CONTENT_LENGTH, length)
+        .body(Body::from_stream(stream))
+        .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_is_read_only_where_there_is_a_slot_and_room_for_it() {
+    let (read, come) = (Arc::new(AtomicUsize::new(0)), Arc::new(tokio::sync::Semaphore::new(0)));
+    let ask =
+        |app: &Arc<App>, length| tokio::spawn(router(Arc::clone(app)).oneshot(watched_body(length, &read, &come)));
+    let (full, heard) = app(World::rewriting(), |app| app.slots = tokio::sync::Semaphore::new(0));
+    let response = ask(&full, 1000).await.unwrap().unwrap();
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!((read.load(Ordering::SeqCst), heard.shed.load(Ordering::SeqCst)), (0, 1));
+
+    // One that is too long is not waited for, and no room is made for it.
+    let (app, heard) = app(World::rewriting(), |app| app.room = tokio::sync::Semaphore::new(5));
+    let response = ask(&app, BODY_LIMIT + 1).await.unwrap().unwrap();
+    assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(read.load(Ordering::SeqCst), 0);
+
+    // Two of 2 KiB have room, the third waits until one of them is answered.
+    let running: Vec<_> = (0..3).map(|_| ask(&app, 2048)).collect();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(read.load(Ordering::SeqCst), 2);
+    come.add_permits(1000);
+    for task in running {
+        // Blanks are no review.
+        assert_eq!(task.await.unwrap().unwrap().status(), StatusCode::BAD_REQUEST);
+    }
+    assert_eq!((read.load(Ordering::SeqCst), app.room.available_permits()), (3, 5));
+
+    // Whoever sends too slowly gives the room back.
+    come.forget_permits(1000);
+    let response = ask(&app, 5 * 1024).await.unwrap().unwrap();
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(
+        (heard.shed.load(Ordering::SeqCst), app.room.available_permits()),
+        (1, 5)
+    );
+}
+
 /// A sight that fails in the worst way.
 struct Panicking(World);
 

@@ -1,5 +1,6 @@
 //! Hears what the webhook did: metrics, and Events on objects.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cluster::events::{Events, Remark};
@@ -20,7 +21,33 @@ use crate::ops::table;
 struct Labels {
     phase: &'static str,
     outcome: &'static str,
-    resource: String,
+    resource: Arc<str>,
+}
+
+/// What a request is counted under that speaks of nothing we are registered for: whoever reaches the port can write any name.
+const OTHER: &str = "other";
+/// The same for a request that could not be read.
+const NONE: &str = "";
+
+/// The values of the label `resource`: those of the rules that the webhook is registered by.
+fn resources(kinds: &Kinds) -> BTreeSet<Arc<str>> {
+    let mut known: BTreeSet<Arc<str>> = [
+        "namespaces",
+        "offhoursschedules",
+        "horizontalpodautoscalers",
+        OTHER,
+        NONE,
+    ]
+    .into_iter()
+    .map(Arc::from)
+    .collect();
+    for kind in kinds.rows() {
+        known.insert(Arc::from(kind.plural.as_ref()));
+        if kind.scale {
+            known.insert(Arc::from(format!("{}/scale", kind.plural)));
+        }
+    }
+    known
 }
 
 /// Counts and tells.
@@ -28,6 +55,7 @@ pub struct Ears {
     events: Events,
     reports: Reports,
     kinds: Kinds,
+    resources: BTreeSet<Arc<str>>,
     rulings: Family<Labels, Counter>,
     latency: Histogram,
     shed: Counter,
@@ -45,6 +73,7 @@ impl Ears {
         let ears = Self {
             events,
             reports,
+            resources: resources(&kinds),
             kinds,
             rulings: Family::default(),
             latency: Histogram::new(BUCKETS),
@@ -79,12 +108,13 @@ impl Ears {
 
 impl Listener for Ears {
     fn ruled(&self, ruled: &Ruled<'_>) {
-        // Resources are those of the registered rules, so their number is bounded.
         let resource = if ruled.subresource.is_empty() {
-            ruled.resource.to_owned()
+            self.resources.get(ruled.resource)
         } else {
-            format!("{}/{}", ruled.resource, ruled.subresource)
+            self.resources
+                .get(format!("{}/{}", ruled.resource, ruled.subresource).as_str())
         };
+        let resource = resource.cloned().unwrap_or_else(|| Arc::from(OTHER));
         self.rulings
             .get_or_create(&Labels {
                 phase: match ruled.phase {
@@ -120,5 +150,71 @@ impl Listener for Ears {
 
     fn panicked(&self) {
         self.panics.inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use webhook::service::{Outcome, Phase};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn no_name_in_a_request_makes_a_new_series() {
+        let client = kube::Client::new(
+            tower::service_fn(|_: http::Request<kube::client::Body>| async {
+                Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::empty()))
+            }),
+            "default",
+        );
+        let clock: Arc<dyn shared::clock::Clock> = Arc::new(crate::clock::SystemClock);
+        let (events, _task) = Events::start(
+            client.clone(),
+            Arc::clone(&clock),
+            cluster::events::EventSettings::new("test", "test"),
+        );
+        let (reports, _work) = webhook::report::reports(client, clock);
+        let mut registry = Registry::default();
+        let ears = Ears::new(events, reports, Kinds::default(), &mut registry);
+        let rule = |resource: &str, subresource: &str| {
+            ears.ruled(&Ruled {
+                phase: Phase::Mutate,
+                outcome: Outcome::Passed,
+                resource,
+                subresource,
+                namespace: "shop",
+                dry_run: false,
+                took: Duration::ZERO,
+            });
+        };
+        for number in 0..1000 {
+            rule(&format!("things-{number}"), "");
+            rule("deployments", &format!("part-{number}"));
+            rule(&format!("\"}}\n{number}"), "scale");
+        }
+        for (resource, subresource) in [
+            ("deployments", ""),
+            ("deployments", "scale"),
+            ("namespaces", ""),
+            ("", ""),
+        ] {
+            rule(resource, subresource);
+        }
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let series: Vec<&str> = text.lines().filter(|line| line.starts_with("rulings_total{")).collect();
+        assert_eq!(series.len(), 5, "{series:?}");
+        assert!(
+            series
+                .iter()
+                .any(|line| line.contains("resource=\"other\"") && line.ends_with(" 3000"))
+        );
+        assert!(
+            series
+                .iter()
+                .any(|line| line.contains("resource=\"deployments/scale\""))
+        );
     }
 }
