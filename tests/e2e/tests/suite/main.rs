@@ -9,6 +9,7 @@
 
 mod bad_input;
 mod certificates;
+mod farewell;
 mod faults;
 mod fixed_point;
 mod gitops;
