@@ -3,26 +3,25 @@
 #
 #   docker buildx build --platform linux/amd64,linux/arm64 -t offhours .
 #
-# The compiler runs on the builder's own architecture and builds for the other one; dependencies are a layer of their own.
+# The compiler runs on the builder's own architecture, whichever that is, and builds for the wanted one; dependencies are a
+# layer of their own.
 
 ARG RUST_VERSION=1.95.0
 
 FROM --platform=$BUILDPLATFORM rust:${RUST_VERSION}-bookworm AS toolchain
+ARG BUILDARCH
 ARG TARGETARCH
-RUN apt-get update \
- && apt-get install -y --no-install-recommends musl-tools gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
+COPY .ci/image-toolchain /usr/local/bin/
+# Either architecture builds for either one. What depends on both is in a configuration of cargo, which every later step reads.
+RUN image-toolchain "$BUILDARCH" "$TARGETARCH" >/toolchain && . /toolchain \
+ && apt-get update \
+ && apt-get install -y --no-install-recommends $packages \
  && rm -rf /var/lib/apt/lists/* \
- && case "$TARGETARCH" in \
-      amd64) echo x86_64-unknown-linux-musl ;; \
-      arm64) echo aarch64-unknown-linux-musl ;; \
-      *) echo "no image is built for $TARGETARCH" >&2; exit 1 ;; \
-    esac >/target \
- && rustup target add "$(cat /target)"
-# ring compiles C and assembler, without a C library; rustc brings musl itself.
-ENV CC_x86_64_unknown_linux_musl=musl-gcc \
-    CC_aarch64_unknown_linux_musl=aarch64-linux-gnu-gcc \
-    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld \
-    CARGO_TARGET_DIR=/build
+ && rustup target add "$target" \
+ && echo "$target" >/target \
+ && printf '[env]\nCC_%s = "%s"\n' "$(echo "$target" | tr - _)" "${compilers%% *}" >"$CARGO_HOME/config.toml" \
+ && if [ -n "$linker" ]; then printf '[target.%s]\nlinker = "%s"\n' "$target" "$linker" >>"$CARGO_HOME/config.toml"; fi
+ENV CARGO_TARGET_DIR=/build
 WORKDIR /source
 
 # What dependencies need to be built: manifests, and sources that say nothing.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 use shared::settings::{Form, Group, OPTIONS, Row};
 
 /// Which options a command has.
@@ -106,6 +106,7 @@ fn argument(row: &'static Row) -> Arg {
         Form::List => argument.value_name("A,B"),
         Form::CronList => argument.value_name("CRON"),
         Form::Name => argument.value_name("NAME"),
+        Form::Text | Form::Secret if row.is_path() => argument.value_name("PATH").value_hint(ValueHint::AnyPath),
         Form::Text | Form::Secret => argument.value_name("TEXT"),
     }
 }
@@ -140,6 +141,7 @@ impl<S: Selection> Args for Options<S> {
         let file = Arg::new(FILE)
             .long(FILE)
             .value_name("FILE")
+            .value_hint(ValueHint::FilePath)
             .help(format!(
                 "YAML file with options, schedules and kinds [env: {FILE_VARIABLE}]"
             ))

@@ -71,6 +71,9 @@ enum Command {
     Timeline(commands::timeline::Arguments),
     /// Print a script that completes commands in a shell
     Completion(commands::reference::CompletionArguments),
+    /// Complete the last of these words, for kubectl
+    #[command(name = "__complete", hide = true)]
+    Complete(commands::complete::Arguments),
     /// Write man pages into a directory
     Man(commands::reference::ManArguments),
     /// Print what the chart is made of: roles and webhooks, or the schema of its values
@@ -148,6 +151,7 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Crd(arguments) => commands::crd::run(&arguments),
         Command::Timeline(arguments) => commands::timeline::run(&arguments, &SystemClock),
         Command::Completion(arguments) => commands::reference::completion(&arguments, Cli::command()),
+        Command::Complete(arguments) => commands::complete::run(&arguments, Cli::command()),
         Command::Man(arguments) => commands::reference::man(&arguments, Cli::command()),
         Command::Rules(arguments) => commands::rules::run(&arguments),
         Command::Reference(arguments) => commands::reference::reference(&arguments, Cli::command()),

@@ -35,7 +35,12 @@ pub struct UntilArguments {
     target: String,
 
     /// For how long, such as 90m or 2h [default: 2h for wake, 12h for sleep]
-    #[arg(long = "for", value_name = "DURATION", conflicts_with = "until")]
+    #[arg(
+        long = "for",
+        value_name = "DURATION",
+        conflicts_with = "until",
+        allow_hyphen_values = true
+    )]
     lasting: Option<String>,
 
     /// Until when: an instant such as 2026-12-01T20:00:00-03:00
@@ -265,7 +270,7 @@ async fn patch(tool: &Tool, target: &Target, body: &Value) -> Result<Value, Call
 
 fn failed(error: &CallError, target: &Target) -> Refused {
     Refused::Failed(match error {
-        CallError::Refused { code: 404, .. } => anyhow::anyhow!("there is no {}; see -n", target.told()),
+        CallError::Refused { code: 404, .. } => anyhow::anyhow!(target.missing()),
         _ => anyhow::anyhow!("failed to write to {}: {error}", target.told()),
     })
 }

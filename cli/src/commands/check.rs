@@ -19,7 +19,7 @@ use shared::workload::Keys;
 
 use super::Outcome;
 use super::look::Look;
-use super::tool::{self, Refused, Tool, ToolArguments};
+use super::tool::{self, AllNamespaces, Refused, Tool, ToolArguments};
 use crate::sources;
 
 /// The clocks of a cluster and of this machine may differ by so many seconds.
@@ -99,7 +99,7 @@ async fn check(arguments: &Arguments, clock: &dyn Clock) -> Result<Outcome, Refu
         .clone()
         .unwrap_or_else(|| format!("system:serviceaccount:{own_namespace}:offhours"));
     rights(&tool, &account, &own_namespace, &mut found).await;
-    let mut look = Look::as_far_as_one_may(&tool).await?;
+    let mut look = Look::as_far_as_one_may(&tool, &AllNamespaces::default()).await?;
     look.decide(clock.now());
     for blind in look.blind_spots() {
         found.warning("read", format!("cannot read {blind}"));

@@ -20,7 +20,7 @@ use shared::workload::{ObjectRef, Workload};
 use super::Outcome;
 use super::look::Look;
 use super::status::at_zone;
-use super::tool::{self, Refused, Target, Tool, ToolArguments};
+use super::tool::{self, AllNamespaces, Refused, Target, Tool, ToolArguments};
 
 /// Arguments of `offhours explain`.
 #[derive(Debug, Args)]
@@ -101,7 +101,7 @@ async fn explain(arguments: &Arguments, clock: &dyn Clock) -> Result<Outcome, Re
             target.told()
         )));
     };
-    let mut look = Look::as_far_as_one_may(&tool).await?;
+    let mut look = Look::as_far_as_one_may(&tool, &AllNamespaces::default()).await?;
     let now = clock.now();
     look.decide(now);
     let object = ObjectRef {
@@ -114,7 +114,7 @@ async fn explain(arguments: &Arguments, clock: &dyn Clock) -> Result<Outcome, Re
         .send(Method::GET, &target.url(), "application/json", Vec::new())
         .await
         .map_err(|error| match error.code() {
-            Some(404) => Refused::Failed(anyhow::anyhow!("there is no {}; see -n", target.told())),
+            Some(404) => Refused::Failed(anyhow::anyhow!(target.missing())),
             _ => Refused::Failed(anyhow::anyhow!("failed to read {}: {error}", target.told())),
         })?;
     let workload = match look.workload(&object) {

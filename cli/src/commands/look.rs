@@ -23,7 +23,7 @@ use shared::kinds::Kind;
 use shared::workload::{Namespace, ObjectRef, Workload};
 
 use super::beside;
-use super::tool::{Refused, Tool};
+use super::tool::{AllNamespaces, Refused, Tool};
 use crate::sources;
 
 /// The longest that the first listing may take.
@@ -60,12 +60,19 @@ impl Look {
     }
 
     /// Looks at what this person may see: at everything, or, with rights in one namespace only, at the namespace that is meant.
-    /// With `-n`, that namespace alone is shown.
+    /// With `-n`, that namespace alone is shown; with `-A`, less than everything is an error.
     ///
     /// # Errors
     /// If the cluster does not answer, or something must not be read.
-    pub async fn as_far_as_one_may(tool: &Tool) -> Result<Self, Refused> {
+    pub async fn as_far_as_one_may(tool: &Tool, all: &AllNamespaces) -> Result<Self, Refused> {
         let whole = !tool.settings.cluster.namespaces.is_empty() || may_list_everywhere(tool).await;
+        if all.all_namespaces && !whole {
+            return Err(Refused::Failed(anyhow::anyhow!(
+                "this account may not list Deployments, StatefulSets and namespaces in the whole cluster; leave --all-namespaces out to see \
+                 namespace {:?} alone",
+                tool.namespace
+            )));
+        }
         let mut look = if whole {
             Self::at(tool).await?
         } else {

@@ -3,6 +3,7 @@
 pub mod beside;
 pub mod by_hand;
 pub mod check;
+pub mod complete;
 pub mod crd;
 pub mod explain;
 pub mod look;
@@ -17,6 +18,7 @@ pub mod status;
 pub mod timeline;
 pub mod tool;
 pub mod uninstall;
+mod values;
 pub mod webhook;
 
 use std::io::Write;

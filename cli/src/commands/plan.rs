@@ -14,7 +14,7 @@ use shared::workload::ObjectRef;
 
 use super::Outcome;
 use super::look::Look;
-use super::tool::{self, Refused, Tool, ToolArguments};
+use super::tool::{self, AllNamespaces, Refused, Tool, ToolArguments};
 
 /// Arguments of `offhours plan`.
 #[derive(Debug, Args)]
@@ -26,6 +26,9 @@ pub struct Arguments {
     /// Only of this schedule
     #[arg(long, value_name = "NAME")]
     schedule: Option<String>,
+
+    #[command(flatten)]
+    all: AllNamespaces,
 
     #[command(flatten)]
     tool: ToolArguments,
@@ -86,7 +89,7 @@ async fn plan(arguments: &Arguments, clock: &dyn Clock) -> Result<Outcome, Refus
         Some(text) => instant(text)?,
     };
     let tool = Tool::start(&arguments.tool).await?;
-    let mut look = Look::as_far_as_one_may(&tool).await?;
+    let mut look = Look::as_far_as_one_may(&tool, &arguments.all).await?;
     look.decide(at);
     if let Some(name) = &arguments.schedule {
         known(&look, name)?;

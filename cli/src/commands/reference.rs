@@ -19,14 +19,46 @@ pub const PLUGIN: &str = "kubectl-offhours";
 /// Arguments of `offhours completion`.
 #[derive(Debug, Args)]
 pub struct CompletionArguments {
-    /// The shell
+    /// The shell, or kubectl: then it is what kubectl asks for the completions of `kubectl offhours`, to be put on the PATH as
+    /// kubectl_complete-offhours
     #[arg(value_enum)]
-    shell: Shell,
+    shell: Completes,
 
     /// Complete the name kubectl-offhours instead
     #[arg(long)]
     plugin: bool,
 }
+
+/// Who completes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Completes {
+    Bash,
+    Elvish,
+    Fish,
+    Kubectl,
+    #[value(name = "powershell")]
+    PowerShell,
+    Zsh,
+}
+
+impl Completes {
+    /// `None`: kubectl, which is no shell.
+    fn shell(self) -> Option<Shell> {
+        match self {
+            Self::Bash => Some(Shell::Bash),
+            Self::Elvish => Some(Shell::Elvish),
+            Self::Fish => Some(Shell::Fish),
+            Self::PowerShell => Some(Shell::PowerShell),
+            Self::Zsh => Some(Shell::Zsh),
+            Self::Kubectl => None,
+        }
+    }
+}
+
+/// What kubectl looks for on the PATH, and starts with the words after `kubectl offhours`.
+const FOR_KUBECTL: &str = "#!/bin/sh\n\
+    # kubectl asks this for the completions of `kubectl offhours`. Made by `offhours completion kubectl`.\n\
+    exec kubectl-offhours __complete -- \"$@\"\n";
 
 /// Arguments of `offhours man`.
 #[derive(Debug, Args)]
@@ -64,9 +96,12 @@ enum Reference {
 /// # Errors
 /// If it cannot be written.
 pub fn completion(arguments: &CompletionArguments, mut command: Command) -> anyhow::Result<Outcome> {
+    let Some(shell) = arguments.shell.shell() else {
+        return print(FOR_KUBECTL.as_bytes());
+    };
     let name = if arguments.plugin { PLUGIN } else { "offhours" };
     let mut text = Vec::new();
-    clap_complete::generate(arguments.shell, &mut command, name, &mut text);
+    clap_complete::generate(shell, &mut command, name, &mut text);
     print(&text)
 }
 
@@ -106,7 +141,7 @@ pub fn reference(arguments: &ReferenceArguments, mut command: Command) -> anyhow
     print(text.as_bytes())
 }
 
-fn print(text: &[u8]) -> anyhow::Result<Outcome> {
+pub(super) fn print(text: &[u8]) -> anyhow::Result<Outcome> {
     std::io::stdout()
         .lock()
         .write_all(text)
@@ -183,7 +218,11 @@ fn section(text: &mut String, command: &Command, path: &str) {
     }
     for argument in own {
         let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-        let _ = writeln!(text, "| `{argument}` | {} |", help.replace('|', "\\|"));
+        let short = argument
+            .get_short()
+            .map(|short| format!("-{short}, "))
+            .unwrap_or_default();
+        let _ = writeln!(text, "| `{short}{argument}` | {} |", help.replace('|', "\\|"));
     }
     for inner in command.get_subcommands().filter(|inner| !hidden(inner)) {
         section(text, inner, &format!("{path} {}", inner.get_name()));

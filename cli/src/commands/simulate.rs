@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::sync::Arc;
 
+use anyhow::Context;
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
+use shared::annotations::format_instant;
 use shared::clock::Clock;
 use shared::kinds::Form;
 use shared::policy::Schedule;
@@ -19,7 +22,7 @@ use super::Outcome;
 use super::look::Look;
 use super::plan::instant;
 use super::status::at_zone;
-use super::tool::{self, Refused, Tool, ToolArguments};
+use super::tool::{self, AllNamespaces, Refused, Tool, ToolArguments};
 
 /// How far ahead where nobody says.
 const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -38,6 +41,9 @@ pub struct Arguments {
     /// Until when [default: 7 days after --from]
     #[arg(long, value_name = "INSTANT")]
     to: Option<String>,
+
+    #[command(flatten)]
+    all: AllNamespaces,
 
     #[command(flatten)]
     tool: ToolArguments,
@@ -120,7 +126,7 @@ async fn simulate(arguments: &Arguments, clock: &dyn Clock) -> Result<Outcome, R
         return Err(Refused::Usage(format!("--to {to} is not after --from {from}")));
     }
     let tool = Tool::start(&arguments.tool).await?;
-    let mut look = Look::as_far_as_one_may(&tool).await?;
+    let mut look = Look::as_far_as_one_may(&tool, &arguments.all).await?;
     look.decide(now);
     let mut by_schedule: BTreeMap<Arc<str>, (u32, Saved)> = BTreeMap::new();
     for (object, workload) in look.snapshot().workloads() {
@@ -157,13 +163,21 @@ async fn simulate(arguments: &Arguments, clock: &dyn Clock) -> Result<Outcome, R
         });
     }
     let simulation = Simulation {
-        from: from.to_string(),
-        to: to.to_string(),
+        from: format_instant(from),
+        to: format_instant(to),
         schedules,
         total: total.rounded(),
         unreadable: look.blind_spots(),
     };
     super::tell_blind_spots(&look)?;
+    for schedule in simulation.schedules.iter().filter(|one| one.transitions.len() >= SHOWN) {
+        writeln!(
+            std::io::stderr(),
+            "note: schedule {:?} has more than {SHOWN} transitions in this time, and the list ends there; ask for a shorter one with --to",
+            schedule.schedule
+        )
+        .context("failed to write to standard error")?;
+    }
     tool::answer(tool.output, &simulation, || table(&simulation))?;
     Ok(Outcome::Done)
 }

@@ -11,11 +11,14 @@ use shared::policy::{Origin, Schedule};
 
 use super::Outcome;
 use super::look::Look;
-use super::tool::{self, Refused, Tool, ToolArguments};
+use super::tool::{self, AllNamespaces, Refused, Tool, ToolArguments};
 
 /// Arguments of `offhours status`.
 #[derive(Debug, Args)]
 pub struct Arguments {
+    #[command(flatten)]
+    all: AllNamespaces,
+
     #[command(flatten)]
     tool: ToolArguments,
 }
@@ -95,7 +98,7 @@ pub fn run(arguments: &Arguments, clock: &dyn Clock) -> anyhow::Result<Outcome> 
 
 async fn status(arguments: &Arguments, clock: &dyn Clock) -> Result<Outcome, Refused> {
     let tool = Tool::start(&arguments.tool).await?;
-    let mut look = Look::as_far_as_one_may(&tool).await?;
+    let mut look = Look::as_far_as_one_may(&tool, &arguments.all).await?;
     let now = clock.now();
     look.decide(now);
     let status = Status {

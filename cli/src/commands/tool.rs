@@ -35,6 +35,14 @@ pub struct ToolArguments {
     pub options: Options<OfTools>,
 }
 
+/// Of commands that show what is in many namespaces.
+#[derive(Debug, Default, Args)]
+pub struct AllNamespaces {
+    /// What is in all namespaces, or an error where one may not see them [default: as far as one may see]
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub all_namespaces: bool,
+}
+
 /// How an answer is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
@@ -297,6 +305,18 @@ impl Target {
         }
     }
 
+    /// That it is not there, and where to look.
+    pub fn missing(&self) -> String {
+        let told = self.told();
+        match self {
+            Self::Namespace(_) => format!("there is no {told}; see which there are: kubectl get namespaces"),
+            Self::Workload { kind, .. } => format!(
+                "there is no {told}; name its namespace with -n, or look for it: kubectl get {} -A",
+                kind.kubectl_name()
+            ),
+        }
+    }
+
     /// Its URL.
     pub fn url(&self) -> String {
         match self {
@@ -425,6 +445,19 @@ mod tests {
         assert_eq!(
             parse("rollout/a").unwrap().url(),
             "/apis/argoproj.io/v1alpha1/namespaces/shop/rollouts/a"
+        );
+    }
+
+    #[test]
+    fn a_target_that_is_not_there_says_where_to_look() {
+        let missing = |text| parse(text).unwrap().missing();
+        assert_eq!(
+            missing("deploy/a"),
+            "there is no deployment \"a\" in namespace \"shop\"; name its namespace with -n, or look for it: kubectl get deployment -A"
+        );
+        assert_eq!(
+            missing("ns/team"),
+            "there is no namespace \"team\"; see which there are: kubectl get namespaces"
         );
     }
 

@@ -26,8 +26,11 @@ use super::tool::{self, Refused, Tool, ToolArguments};
 use crate::clock::SystemClock;
 use crate::sources;
 
-/// How long failing restores are tried again before they are left, with their records.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// The longest that failing restores may be tried again before they are left, with their records.
+const MOST_PATIENCE: Duration = Duration::from_secs(3600);
+
+/// After this long without the lease it is asked why.
+const ASK_WHY: Duration = Duration::from_secs(5);
 
 /// How long the lease stays ours after the end: time enough for whoever removes the scheduler's pods.
 const KEPT: Duration = Duration::from_secs(120);
@@ -69,13 +72,13 @@ fn progress(text: &str) {
 async fn uninstall(arguments: &Arguments) -> Result<Outcome, Refused> {
     let patience = shared::annotations::parse_duration(&arguments.patience)
         .and_then(|patience| Duration::try_from(patience).ok())
+        .filter(|patience| *patience <= MOST_PATIENCE)
         .ok_or_else(|| {
             Refused::Usage(format!(
-                "--patience {:?} is no duration such as 10m",
+                "--patience is {:?}: allowed is a duration of at most an hour, such as 10m",
                 arguments.patience
             ))
-        })?
-        .min(PATIENCE * 6);
+        })?;
     let tool = Tool::start(&arguments.tool).await?;
     let own_namespace = sources::own_namespace(&tool.settings)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -176,15 +179,70 @@ async fn lead(
     let (runner, leadership) = LeaseRunner::new(client, lease, Arc::clone(clock));
     let running = tokio::spawn(runner.run(std::future::pending()));
     progress("Taking the lease, so that no scheduler acts any more ...");
+    if tokio::time::timeout(ASK_WHY, leadership.leads()).await.is_ok() {
+        return Ok((leadership, running));
+    }
+    if let Some(why) = why_no_lease(tool, own_namespace).await {
+        return Err(Refused::Failed(anyhow::anyhow!(
+            "the lease {own_namespace}/{} cannot be taken, and without it a scheduler would undo this: {why}",
+            wanted.lease_name
+        )));
+    }
     tokio::time::timeout(wanted.lease_duration * 4, leadership.leads())
         .await
         .map_err(|_| {
             Refused::Failed(anyhow::anyhow!(
-                "the lease {own_namespace}/{} could not be taken; may this account get, create and update it?",
+                "the lease {own_namespace}/{} could not be taken for {:?}; see who holds it: kubectl get lease {} -n {own_namespace}",
+                wanted.lease_name,
+                wanted.lease_duration * 4,
                 wanted.lease_name
             ))
         })?;
     Ok((leadership, running))
+}
+
+/// What keeps us from the lease for good, and what helps. `None`: its holder's time has to end.
+async fn why_no_lease(tool: &Tool, own_namespace: &str) -> Option<String> {
+    if tool.settings.cluster.namespaces.is_empty() {
+        let url = format!("/api/v1/namespaces?fieldSelector=metadata.name%3D{own_namespace}");
+        if let Ok(list) = tool.send(Method::GET, &url, "application/json", Vec::new()).await {
+            let found = list.pointer("/items/0");
+            if found.is_none() {
+                return Some(format!(
+                    "there is no namespace {own_namespace:?}; name another one with --own-namespace, or make it for as long as this takes: \
+                     kubectl create namespace {own_namespace}"
+                ));
+            }
+            if found
+                .and_then(|found| found.pointer("/metadata/deletionTimestamp"))
+                .is_some()
+            {
+                return Some(format!(
+                    "namespace {own_namespace:?} is being deleted; wait until it is gone, make it again for as long as this takes (kubectl \
+                     create namespace {own_namespace}), and run this again"
+                ));
+            }
+        }
+    }
+    for verb in ["get", "create", "update"] {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {
+                "group": "coordination.k8s.io", "resource": "leases", "verb": verb, "namespace": own_namespace,
+                "name": tool.settings.scheduler.lease_name,
+            }},
+        });
+        let url = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let asked = tool.send(Method::POST, url, "application/json", review.to_string().into_bytes());
+        if let Ok(answer) = asked.await
+            && answer.pointer("/status/allowed") == Some(&Value::Bool(false))
+        {
+            return Some(format!(
+                "this account may not {verb} leases in namespace {own_namespace:?}; run this as somebody who may do all that it restores"
+            ));
+        }
+    }
+    None
 }
 
 /// Leaves the lease ours for a while after the end.

@@ -18,6 +18,12 @@ app.kubernetes.io/name: {{ include "offhours.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{/* The pods that serve. Those of hooks, tests and CronJobs share the labels above, and nothing may choose them by mistake. */}}
+{{- define "offhours.servingPods" -}}
+{{ include "offhours.selector" . }}
+app.kubernetes.io/component: server
+{{- end -}}
+
 {{- define "offhours.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ include "offhours.selector" . }}
@@ -47,33 +53,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if or .Values.schedules .Values.settings .Values.addedKinds }}yes{{ end -}}
 {{- end -}}
 
-{{/* What is wrong together is refused here; what is wrong alone, by the schema. */}}
-{{- define "offhours.check" -}}
-{{- if eq .Values.mode "cronjob" -}}
-  {{- if not .Values.cronjob.schedules -}}
-    {{- fail "mode cronjob needs cronjob.schedules, such as [{name: default, shutdown: '0 20 * * 1-5', startup: '0 8 * * 1-5', timeZone: UTC}]" -}}
-  {{- end -}}
-  {{- if .Values.schedules -}}
-    {{- fail "schedules are those of mode controller; in mode cronjob write cronjob.schedules" -}}
-  {{- end -}}
-  {{- if and .Values.cronjob.argoServer (not .Values.cronjob.argoTokenSecret.name) -}}
-    {{- fail "cronjob.argoServer needs cronjob.argoTokenSecret.name, the Secret with the bearer token" -}}
-  {{- end -}}
-{{- else if .Values.cronjob.schedules -}}
-  {{- fail "cronjob.schedules need mode cronjob; in mode controller write schedules, or apply OffHoursSchedules" -}}
-{{- end -}}
-{{- if and (include "offhours.webhook" .) (eq .Values.webhook.certificates.source "certManager") (not .Values.webhook.certificates.issuerRef.name) -}}
-  {{- fail "webhook.certificates.source certManager needs webhook.certificates.issuerRef.name" -}}
-{{- end -}}
-{{- if has .Release.Namespace (list "kube-system" "kube-public" "kube-node-lease") -}}
-  {{- fail (printf "install into a namespace of its own, such as offhours-system, not into %s" .Release.Namespace) -}}
-{{- end -}}
-{{- range .Values.namespaces -}}
-  {{- if has . (list "kube-system" "kube-public" "kube-node-lease" $.Release.Namespace) -}}
-    {{- fail (printf "namespaces: %s is never put to sleep; leave it out" .) -}}
-  {{- end -}}
-{{- end -}}
-{{- end -}}
+{{- define "offhours.options" -}}{{ .Files.Get "files/options.yaml" }}{{- end -}}
 
 {{/* Roles and webhooks, as the product's own table says. */}}
 {{- define "offhours.table" -}}

@@ -26,7 +26,7 @@ pub use timeline::{
     CANDIDATE_LIMIT, DecidedBy, EARLIEST, LATEST, Moment, SearchExhausted, State, Timeline, Transition,
 };
 pub use window::{Window, parse_windows};
-pub use zone::{Zone, closest_word, parse_zone};
+pub use zone::{Zone, closest_word, parse_zone, zone_names};
 
 #[cfg(test)]
 mod tests;

@@ -120,6 +120,15 @@ impl fmt::Display for Zone {
     }
 }
 
+/// The names of all zones that [`parse_zone`] takes.
+pub fn zone_names() -> Vec<String> {
+    let names = jiff::tz::db().available();
+    let mut names: Vec<String> = names.map(|name| name.as_str().to_owned()).collect();
+    names.retain(|name| parse_zone(name).is_ok());
+    names.sort_unstable();
+    names
+}
+
 /// The zone of an IANA name (in any case), from the database built into the program.
 ///
 /// # Errors

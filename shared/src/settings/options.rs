@@ -192,6 +192,11 @@ impl Row {
         key
     }
 
+    /// Whether its value is where a file or a directory is.
+    pub fn is_path(&self) -> bool {
+        self.flag == "kubeconfig" || self.flag.ends_with("-file") || self.flag.ends_with("-directory")
+    }
+
     /// Whether its value must never be shown.
     pub fn is_secret(&self) -> bool {
         self.form == Form::Secret

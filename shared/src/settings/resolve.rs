@@ -288,8 +288,12 @@ impl Given {
 
     fn argo(&self, purpose: Purpose) -> ArgoSettings {
         let enabled = self.boolean("argo-enabled");
-        // K8s-OffHours knows Argo CD only by its HTTP API, and its users have always been asked for both.
-        if enabled && matches!(purpose, Purpose::OneShot(_)) {
+        // K8s-OffHours knows Argo CD only by its HTTP API, and its users have always been asked for both. The commands write custom
+        // resources where neither is given, as servers do; one without the other is a mistake.
+        let asks_api = ["argo-server", "argo-token", "argo-token-file"]
+            .iter()
+            .any(|flag| self.value(flag).is_some());
+        if enabled && (purpose == Purpose::OneShot(None) || matches!(purpose, Purpose::OneShot(_)) && asks_api) {
             if self.value("argo-server").is_none() {
                 self.missing(
                     "argo-server",

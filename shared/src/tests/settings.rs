@@ -383,6 +383,21 @@ fn a_command_that_contradicts_the_environment_is_refused() {
 }
 
 #[test]
+fn a_command_pauses_applications_by_their_custom_resources_unless_the_api_is_named() {
+    let shutdown = Purpose::OneShot(Some(OneShotAction::Shutdown));
+    let argo = [("SCHEDULE_NAME", "dev"), ("ARGO_ENABLED", "true")];
+    let settings = resolve(shutdown, &sources(argo)).unwrap();
+    assert_eq!(settings.argo.api, None);
+    assert!(settings.one_shot.unwrap().schedule.spec.argo.is_some());
+    for (given, missing) in [("ARGO_SERVER", "ARGO_TOKEN"), ("ARGO_TOKEN", "ARGO_SERVER")] {
+        let mut half = sources(argo);
+        half.environment.insert(given.to_owned(), "argo.example".to_owned());
+        let messages = messages(shutdown, &half);
+        assert!(messages.len() == 1 && messages[0].starts_with(missing), "{messages:?}");
+    }
+}
+
+#[test]
 fn a_server_makes_a_schedule_of_the_environment() {
     let settings = resolve(
         Purpose::Server,

@@ -59,6 +59,7 @@
 //! More of it:
 //! - The product under the chart's own roles: an identity in [`PRODUCT_GROUP`]. A [`Product`] that is dropped fails the test if
 //!   the API server's audit log shows a call of such an identity that RBAC forbade.
+//! - The chart, rendered by helm: [`chart::template`], and parts of what came out.
 //! - A webhook or an aggregated API as in production: [`ControlPlane::service_to_localhost`] and
 //!   [`ControlPlane::serving_certificate`] for `<service>.<namespace>.svc`; the server listens on 127.0.0.1.
 //! - Numbers for the HPA controller: [`ControlPlane::metrics`], per namespace.
@@ -78,6 +79,7 @@
 
 mod argocd;
 mod audit;
+pub mod chart;
 mod content_server;
 mod control_plane;
 mod flags;

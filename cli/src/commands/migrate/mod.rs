@@ -19,7 +19,7 @@ use shared::kinds::Kinds;
 use shared::settings::Purpose;
 
 use super::Outcome;
-use super::tool::{self, Output, Refused, Tool, ToolArguments};
+use super::tool::{self, AllNamespaces, Output, Refused, Tool, ToolArguments};
 use crate::sources;
 use downscaler::Peer;
 use objects::Objects;
@@ -39,6 +39,9 @@ pub struct Arguments {
     /// Create the schedules and set labels and annotations; without it nothing is changed
     #[arg(long)]
     apply: bool,
+
+    #[command(flatten)]
+    all: AllNamespaces,
 
     #[command(flatten)]
     tool: ToolArguments,

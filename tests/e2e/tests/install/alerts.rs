@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use harness::repository;
 use serde_json::Value;
 
-use crate::helm::run;
+use harness::chart::run;
 
 fn read(name: &str) -> anyhow::Result<(String, Value)> {
     let path = repository().join("manifests/monitoring").join(name);

@@ -3,14 +3,16 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use anyhow::{Context as _, ensure};
-use harness::{ControlPlane, repository};
+use harness::{
+    ControlPlane,
+    chart::{base, folder, objects, run, template, title},
+    repository,
+};
 use serde_json::{Map, Value, json};
 use shared::{kinds::Kinds, rules::Registration};
 
-use crate::helm::{chart, objects, run, template, title, try_template};
-
 /// Combinations of values that people choose.
-const MATRIX: &[(&str, &[&str])] = &[
+pub const MATRIX: &[(&str, &[&str])] = &[
     ("as it is", &[]),
     (
         "one replica, webhook closed",
@@ -71,78 +73,14 @@ const MATRIX: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Values that cannot be meant, and what has to be said about them.
-const REFUSED: &[(&[&str], &str)] = &[
-    (&["--set", "mode=daemon"], "mode"),
-    (&["--set", "replicas=0"], "replicas"),
-    (&["--set", "replica=2"], "replica"),
-    (&["--set", "webhook.failurePolicy=ignore"], "failurePolicy"),
-    (&["--set", "webhook.timeoutSeconds=30"], "timeoutSeconds"),
-    (&["--set", "kinds={Pod}"], "kinds"),
-    (&["--set", "kinds={}"], "kinds"),
-    (&["--set", "enforcementMode=deny"], "enforcementMode"),
-    (&["--set", "image.digest=latest"], "digest"),
-    (&["--set", "uninstall.patience=soon"], "patience"),
-    (
-        &[
-            "--set-json",
-            r#"schedules=[{"name":"dev","spec":{"upTime":["Mon-Fri 08:00-20:00"]}}]"#,
-        ],
-        "upTime",
-    ),
-    (
-        &[
-            "--set-json",
-            r#"schedules=[{"name":"dev","spec":{"uptime":"Mon-Fri 08:00-20:00"}}]"#,
-        ],
-        "uptime",
-    ),
-    (&["--set-json", r#"schedules=[{"spec":{}}]"#], "name"),
-    (&["--set", "mode=cronjob"], "needs cronjob.schedules"),
-    (
-        &[
-            "--set",
-            "mode=cronjob",
-            "--set-json",
-            r#"cronjob.schedules=[{"name":"a","shutdown":"20:00","startup":"0 8 * * *"}]"#,
-        ],
-        "shutdown",
-    ),
-    (
-        &[
-            "--set-json",
-            r#"cronjob.schedules=[{"name":"a","shutdown":"0 20 * * *","startup":"0 8 * * *"}]"#,
-        ],
-        "need mode cronjob",
-    ),
-    (&["--set", "webhook.certificates.source=certManager"], "issuerRef.name"),
-    (&["--set", "namespaces={kube-system}"], "never put to sleep"),
-];
-
 #[test]
 fn the_chart_lints_and_its_unit_tests_pass() -> anyhow::Result<()> {
-    let chart = chart().display().to_string();
+    let chart = folder().display().to_string();
     let lint = run("helm", &["lint", "--strict", &chart], &[], "")?;
     ensure!(lint.success, "{}", lint.text());
     let units = run("helm-unittest", &["--strict", &chart], &[], "")?;
     ensure!(units.success, "{}", units.text());
     ensure!(units.stdout.contains("Test Suites:"), "{}", units.text());
-    Ok(())
-}
-
-#[test]
-fn values_that_cannot_be_meant_are_refused_by_name() -> anyhow::Result<()> {
-    for (arguments, named) in REFUSED {
-        let printed = try_template("offhours-system", arguments)?;
-        ensure!(!printed.success, "{arguments:?} was taken");
-        ensure!(printed.stderr.contains(named), "{arguments:?}: {}", printed.text());
-    }
-    let printed = try_template("kube-system", &[])?;
-    ensure!(
-        !printed.success && printed.stderr.contains("a namespace of its own"),
-        "{}",
-        printed.text()
-    );
     Ok(())
 }
 
@@ -349,7 +287,7 @@ fn case_5_16_it_registers_what_the_product_itself_would_register() -> anyhow::Re
 #[test]
 fn the_single_file_and_the_kustomize_base_are_what_the_chart_renders() -> anyhow::Result<()> {
     let rendered = run_render()?;
-    let committed = fs::read_to_string(repository().join("manifests/kustomize/offhours.yaml"))?;
+    let committed = base()?;
     ensure!(
         rendered == committed,
         "manifests/kustomize/offhours.yaml is stale; run: make drift DRIFT=write"

@@ -120,12 +120,7 @@ pub fn objects(namespace: &str) -> Vec<Value> {
         });
     }
     all.push(autoscaler(namespace, "scaled"));
-    all.push(json!({
-        "apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": {"name": "shop", "namespace": namespace},
-        "spec": {"project": "default", "syncPolicy": {"automated": {"selfHeal": true}},
-            "destination": {"server": "https://kubernetes.default.svc", "namespace": namespace}},
-        "status": {"resources": [{"group": "apps", "kind": "Deployment", "namespace": namespace, "name": "guarded"}]},
-    }));
+    all.push(application(namespace, "guarded"));
     for (api, kind) in [
         ("kustomize.toolkit.fluxcd.io/v1", "Kustomization"),
         ("helm.toolkit.fluxcd.io/v2", "HelmRelease"),
@@ -136,6 +131,16 @@ pub fn objects(namespace: &str) -> Vec<Value> {
         );
     }
     all
+}
+
+/// An Application that keeps a Deployment in sync.
+pub fn application(namespace: &str, deployment: &str) -> Value {
+    json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": {"name": "shop", "namespace": namespace},
+        "spec": {"project": "default", "syncPolicy": {"automated": {"selfHeal": true}},
+            "destination": {"server": "https://kubernetes.default.svc", "namespace": namespace}},
+        "status": {"resources": [{"group": "apps", "kind": "Deployment", "namespace": namespace, "name": deployment}]},
+    })
 }
 
 /// An HPA of a Deployment.

@@ -3,7 +3,11 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, ensure};
-use harness::{AuditQuery, AuditedRequest, ControlPlane, Identity, Options, SOON, wait_for};
+use harness::{
+    AuditQuery, AuditedRequest, ControlPlane, Identity, Options, SOON,
+    chart::{self, objects, run, template},
+    wait_for,
+};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client,
@@ -12,12 +16,7 @@ use kube::{
 use serde_json::{Value, json};
 use shared::kinds::{Kind, table};
 
-use crate::{
-    excuses, fleet,
-    helm::{chart, objects, run, template},
-    pods::Release,
-    rights,
-};
+use crate::{excuses, fleet, pods::Release, rights};
 
 const OWN: &str = "offhours-system";
 const DAY: &str = "2";
@@ -123,7 +122,7 @@ async fn touched(plane: &ControlPlane, namespace: &str) -> anyhow::Result<Vec<St
             })
     };
     let items = list["items"].as_array().context("no items")?;
-    Ok(items.iter().filter(ours).map(crate::helm::title).collect())
+    Ok(items.iter().filter(ours).map(chart::title).collect())
 }
 
 fn schedule(name: &str, spec: &Value) -> Value {
@@ -458,11 +457,16 @@ async fn cron_jobs_and_single_namespaces_do_with_less_and_leave_no_trace() -> an
     namespace(plane, "media", &json!({})).await?;
     let mut labelled = deployment("media", "web");
     labelled["metadata"]["labels"] = json!({"offhours.platform.io/schedule": "default"});
-    fleet::apply(plane, &[deployment("shop", "web"), labelled]).await?;
+    fleet::define(plane).await?;
+    fleet::apply(
+        plane,
+        &[deployment("shop", "web"), labelled, fleet::application("shop", "web")],
+    )
+    .await?;
     let before = everything(plane).await?;
 
     let cron = json!({"name": "default", "shutdown": "0 20 * * 1-5", "startup": "0 8 * * 1-5", "timeZone": "UTC", "suspend": true});
-    let values = json!({"mode": "cronjob", "kinds": ["Deployment"], "argo": {"enabled": false}, "flux": {"enabled": false},
+    let values = json!({"mode": "cronjob", "kinds": ["Deployment"], "flux": {"enabled": false},
         "cronjob": {"schedules": [cron]}});
     let release = Release::new(plane, "night", "offhours", &values)?;
     let audit = plane.audit().await?;
@@ -478,6 +482,19 @@ async fn cron_jobs_and_single_namespaces_do_with_less_and_leave_no_trace() -> an
             .await?;
         release.run_job(&name).await?;
         ensure!(replicas(&release, "shop", "web").await? == wanted, "{action}");
+        // without the API of Argo CD, by its custom resource
+        let application = release.json(&["get", "application", "shop", "-n", "shop"]).await?;
+        let automated = &application["spec"]["syncPolicy"]["automated"];
+        ensure!(
+            (automated["enabled"] == false) == (wanted == 0),
+            "{action}: {application}"
+        );
+        // what Argo CD does with a sync that it was asked for
+        if application["operation"].is_object() {
+            let done = json!([{"op": "remove", "path": "/operation"}]).to_string();
+            let patch = ["patch", "application", "shop", "-n", "shop", "--type=json", "-p", &done];
+            plane.kubectl(&patch)?.ok().await?;
+        }
         plane.kubectl(&["delete", "job", "-n", "night", &name])?.ok().await?;
     }
     ensure!(
@@ -546,6 +563,14 @@ async fn the_kustomize_base_is_taken_by_the_api_server() -> anyhow::Result<()> {
         "{}",
         applied.stdout
     );
-    ensure!(run("helm", &["show", "chart", &chart().display().to_string()], &[], "")?.success);
+    ensure!(
+        run(
+            "helm",
+            &["show", "chart", &chart::folder().display().to_string()],
+            &[],
+            ""
+        )?
+        .success
+    );
     Ok(())
 }

@@ -13,10 +13,12 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
-use harness::{ControlPlane, Product, Program, SOON, free_port, offhours_binary, program, wait_for};
+use harness::{
+    ControlPlane, Product, Program, SOON,
+    chart::{self, Printed, run},
+    free_port, offhours_binary, program, wait_for,
+};
 use serde_json::{Value, json};
-
-use crate::helm::{Printed, chart, run};
 
 /// How long helm may take, hooks included.
 const HELM: Duration = Duration::from_secs(240);
@@ -131,7 +133,7 @@ impl Release {
     }
 
     async fn roll_out(&self, verb: &str) -> anyhow::Result<Printed> {
-        let chart = chart().display().to_string();
+        let chart = chart::folder().display().to_string();
         let printed = self.helm(&[verb, self.name, &chart, "-f", &self.values()]).await?;
         self.settle().await?;
         Ok(printed)

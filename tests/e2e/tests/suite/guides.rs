@@ -62,6 +62,30 @@ async fn run(block: String, programs: &Path, kubeconfig: PathBuf) -> anyhow::Res
 }
 
 #[tokio::test]
+async fn kubectl_completes_the_plugin_after_what_the_guide_says() -> anyhow::Result<()> {
+    let page = std::fs::read_to_string(repository().join("docs/guides/command-line.md"))?;
+    let programs = programs()?;
+    let blocks = blocks(&page);
+    ensure!(blocks.len() == 1, "{} blocks", blocks.len());
+    let before = "mkdir -p ~/.local/bin; export PATH=$HOME/.local/bin:$PATH";
+    let nowhere = programs.path().join("config");
+    let asked = async |words: &str| {
+        let block = format!("{before}\n{}\nkubectl __complete offhours {words}", blocks.concat());
+        run(block, programs.path(), nowhere.clone()).await
+    };
+    let commands = asked("wa").await?;
+    ensure!(
+        commands.contains("wake\tWake something") && !commands.contains("status"),
+        "{commands}"
+    );
+    let flags = asked("status -A --out").await?;
+    ensure!(flags.contains("--output\t") && flags.contains(":4\n"), "{flags}");
+    let kinds = asked("wake depl").await?;
+    ensure!(kinds.contains("deployment/") && kinds.contains(":6\n"), "{kinds}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn the_quick_start_works_as_written_and_a_namespace_moves_from_kube_green() -> anyhow::Result<()> {
     let cluster = Cluster::start("guides").await?;
     cluster.install_crd().await?;

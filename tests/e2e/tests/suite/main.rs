@@ -10,6 +10,7 @@
 mod bad_input;
 mod certificates;
 mod clock;
+mod farewell;
 mod faults;
 mod fixed_point;
 mod gitops;

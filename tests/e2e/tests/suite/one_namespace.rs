@@ -174,6 +174,15 @@ async fn with_schedules(world: &World, who: &Identity, mine: &str) -> anyhow::Re
     );
     let simulated = world.json(who, &["simulate", "-n", mine]).await?;
     ensure!(simulated["total"]["replicaHours"] == 2.0 * 168.0, "{simulated}");
+    // Whoever asks for all namespaces gets no part of them.
+    for command in ["status", "plan", "simulate"] {
+        let asked = world.asks(who, &[command, "-A"]).await?;
+        ensure!(
+            asked.code == 1 && asked.stdout.is_empty() && asked.stderr.contains("leave --all-namespaces out"),
+            "{}",
+            asked.text()
+        );
+    }
     Ok(())
 }
 
@@ -187,7 +196,7 @@ async fn with_rights_everywhere_a_namespace_can_be_asked_about_alone() -> anyhow
         all.filter_map(|one| one["namespace"].as_str().map(str::to_owned))
             .collect()
     };
-    let whole = places(&world.json(&admin, &["status"]).await?);
+    let whole = places(&world.json(&admin, &["status", "-A"]).await?);
     ensure!(whole.contains(&mine) && whole.contains(&other), "{whole:?}");
     let alone = world.json(&admin, &["status", "-n", &mine]).await?;
     ensure!(places(&alone) == BTreeSet::from([mine.clone()]), "{alone}");

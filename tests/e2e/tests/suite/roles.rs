@@ -2,66 +2,34 @@
 
 use std::sync::OnceLock;
 
-use anyhow::{Context as _, ensure};
-use harness::{ControlPlane, Identity, PRODUCT_GROUP, Program, program, repository};
+use anyhow::Context as _;
+use harness::{ControlPlane, Identity, PRODUCT_GROUP, chart};
 use serde_json::json;
 use shared::kinds::table;
 
 use crate::product::OWN_NAMESPACE;
-
-/// As in the settings of the worlds of `faults`.
-const ENGINES: &str = r#"{"group":"example.com","version":"v1","kind":"Engine","plural":"engines","knobs":[{"path":"/spec/minWorkers"}]}"#;
 
 /// Somebody who may do what the product's account may, by a name of their own: so that the audit log tells tests apart.
 pub fn product(name: &str) -> Identity {
     Identity::user(name, &[PRODUCT_GROUP])
 }
 
-/// What the chart renders for all that the product can do; `engines`: also for the kind of its own that a suite has.
-fn rendered(engines: bool) -> anyhow::Result<String> {
-    static TEXTS: [OnceLock<Result<String, String>>; 2] = [OnceLock::new(), OnceLock::new()];
-    let text = TEXTS[usize::from(engines)].get_or_init(|| render(engines).map_err(|error| format!("{error:#}")));
+/// What the chart renders for all that the product can do.
+fn rendered() -> anyhow::Result<String> {
+    static TEXT: OnceLock<Result<String, String>> = OnceLock::new();
+    let text = TEXT.get_or_init(|| render().map_err(|error| format!("{error:#}")));
     text.clone().map_err(|error| anyhow::anyhow!("the chart: {error}"))
 }
 
-fn render(engines: bool) -> anyhow::Result<String> {
+fn render() -> anyhow::Result<String> {
     let kinds: Vec<String> = table().iter().map(|kind| kind.kind.to_string()).collect();
-    let output = Program::new(program("helm")?)
-        .args(["template", "offhours"])
-        .arg(repository().join("manifests/chart").display().to_string())
-        .args([
-            "-n",
-            OWN_NAMESPACE,
-            "--kube-version",
-            "1.36.0",
-            "--set",
-            "hpa.delete=true",
-        ])
-        .arg("--set")
-        .arg(format!("kinds={{{}}}", kinds.join(",")))
-        .arg("--set-json")
-        .arg(format!("addedKinds=[{}]", if engines { ENGINES } else { "" }))
-        .run("")?;
-    let text = String::from_utf8(output.stdout)?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Ok(text)
+    let kinds = format!("hpa.delete=true,kinds={{{}}}", kinds.join(","));
+    chart::template(OWN_NAMESPACE, &["--set", &kinds])
 }
 
 /// The documents of these kinds.
 pub fn documents(kinds: &[&str]) -> anyhow::Result<String> {
-    chosen(kinds, &rendered(false)?)
-}
-
-fn chosen(kinds: &[&str], text: &str) -> anyhow::Result<String> {
-    let wanted: Vec<&str> = text
-        .split("\n---\n")
-        .filter(|document| {
-            let kind = document.lines().find_map(|line| line.strip_prefix("kind: "));
-            kind.is_some_and(|kind| kinds.contains(&kind))
-        })
-        .collect();
-    ensure!(wanted.len() >= kinds.len(), "{kinds:?} in {text}");
-    Ok(wanted.join("\n---\n"))
+    chart::only(&rendered()?, kinds)
 }
 
 /// Makes accounts and roles of the chart, for the accounts themselves and for whoever is a [`product`]. The product's namespace

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use harness::{AuditQuery, ControlPlane, Identity, Kubectl, Options, Product, free_port, wait_for};
+use harness::{AuditQuery, ControlPlane, Identity, Kubectl, Options, Product, chart, free_port, wait_for};
 use serde_json::Value;
 
 use crate::transcript::Transcript;
@@ -15,20 +15,8 @@ const SOON: Duration = Duration::from_secs(30);
 /// What is installed: accounts, roles, definition, webhooks. Pods and their Service stay out: here nothing could run them, and
 /// the API server reaches the webhook at `port` of this machine.
 fn manifests(port: u16) -> anyhow::Result<String> {
-    const STAND_INS: [&str; 3] = [
-        "\nkind: Deployment\n",
-        "\nkind: Service\n",
-        "\nkind: PodDisruptionBudget\n",
-    ];
-    let path = harness::repository().join("manifests/kustomize/offhours.yaml");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
-    let documents: Vec<&str> = text
-        .split("\n---\n")
-        .filter(|document| !STAND_INS.iter().any(|kind| format!("\n{document}").contains(kind)))
-        .collect();
-    Ok(documents
-        .join("\n---\n")
-        .replace("port: 443\n", &format!("port: {port}\n")))
+    let text = chart::without(&chart::base()?, &["Deployment", "Service", "PodDisruptionBudget"]);
+    Ok(text.replace("port: 443\n", &format!("port: {port}\n")))
 }
 
 /// What a Deployment should be.
