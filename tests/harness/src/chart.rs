@@ -114,9 +114,6 @@ pub fn without(text: &str, kinds: &[&str]) -> String {
 
 /// `Kind name`.
 pub fn title(object: &Value) -> String {
-    format!(
-        "{} {}",
-        object["kind"].as_str().unwrap_or_default(),
-        object["metadata"]["name"].as_str().unwrap_or_default()
-    )
+    let text = |path| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    format!("{} {}", text("/kind"), text("/metadata/name"))
 }
