@@ -4,6 +4,7 @@ mod cases;
 mod decide_workload;
 mod equality;
 mod keda;
+mod lasting;
 mod model;
 mod pace;
 pub(crate) mod world;
