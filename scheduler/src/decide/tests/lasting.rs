@@ -1,9 +1,11 @@
 //! What lasts: conflicts, long waits, a clock that was set back, objects that are gone.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
+use shared::api::HpaMode;
 use shared::policy::Schedules;
 use shared::workload::ObjectRef;
 
@@ -13,6 +15,7 @@ use crate::decide::action::{Action, Purpose};
 use crate::decide::decider::Decider;
 use crate::decide::memory::{Memory, Outcome};
 use crate::decide::snapshot::Dirty;
+use crate::hpa::tests::{hpa, night};
 
 /// A cluster with one Deployment that should be put down, and somebody who goes by its clock alone.
 struct Shop {
@@ -116,6 +119,31 @@ fn a_conflict_that_lasts_becomes_a_failure_with_growing_pauses() {
         assert_eq!(told.count(), 1, "{remarks:?}");
         let troubles = shop.decider.group("office").unwrap().troubles();
         assert_eq!(troubles[&shop.web].reason, "ConflictLasts");
+    }
+}
+
+#[test]
+fn a_conflict_that_lasts_beside_a_workload_is_told_on_the_workload() {
+    for kind in ["HorizontalPodAutoscaler", "Deployment"] {
+        let mut night = night(HpaMode::DeleteRestore, 0);
+        night.add(&hpa("shop", "web", "web", Some(2), 10));
+        let tried = Cell::new(0);
+        let refuse = |action: &Action| {
+            let refused = *action.target.object.kind == *kind;
+            tried.set(tried.get() + u32::from(refused));
+            refused.then(conflict)
+        };
+        let began = at(NIGHT);
+        // Written beside it all the time, and the watch is quick.
+        while night.now < began + SignedDuration::from_mins(30) {
+            let next = night.now.max(began) + SignedDuration::from_secs(10);
+            night.refusing(&next.to_string(), &refuse);
+        }
+        assert!((6..40).contains(&tried.get()), "{kind}: {}", tried.get());
+        let assessment = night.decider.assessment(&night.web).unwrap();
+        let reason = assessment.trouble.as_ref().map(|skip| skip.reason);
+        assert_eq!(reason, Some("ConflictLasts"), "{kind}");
+        assert_eq!(night.world.replicas(&night.web), Some(7));
     }
 }
 
