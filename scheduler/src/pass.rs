@@ -126,7 +126,13 @@ pub async fn pass(
                     Outcome::Failed { reason, message, .. } => {
                         reasons.insert(object, (reason, message));
                     }
-                    Outcome::Conflict | Outcome::NotSent => {}
+                    // One that lasts is a failure like others.
+                    Outcome::Conflict { message } => {
+                        if let Some(failure) = decider.memory().failure(&object) {
+                            reasons.insert(object, (failure.reason, message));
+                        }
+                    }
+                    Outcome::NotSent => {}
                 }
             }
             () = view.changes().changed() => {}

@@ -44,11 +44,15 @@ impl Pauses {
         self.0.remove(uid);
     }
 
-    /// The clock was set back.
+    /// The clock was set back: what seems to lie ahead happened just now.
     pub fn set_back(&mut self, now: Timestamp) {
-        for pauses in self.0.values_mut() {
-            pauses.retain(|(at, _)| *at <= now);
-        }
+        self.0.values_mut().flatten().for_each(|(at, _)| *at = now.min(*at));
+    }
+
+    /// Lets go of what is too old to count.
+    pub fn prune(&mut self, now: Timestamp) {
+        self.0
+            .retain(|_, pauses| pauses.iter().any(|(at, _)| later(*at, MEMORY) > now));
     }
 
     /// How often it was paused lately, and the last time.

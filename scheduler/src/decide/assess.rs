@@ -129,8 +129,8 @@ pub fn assess(snapshot: &Snapshot, memory: &mut Memory, workload: &Workload, now
     };
     let mut step = decide_workload(workload, &said, &known, now);
     let company = ask_beside(snapshot, memory, workload, &said, &known, &mut step, now);
-    console(memory, &object, &said, &company);
     let asleep = company.asleep;
+    may_be_whole(memory, &object, &said, &company.units);
     let rolls = matches!(&step, Step::Skip(skip) if skip.reason == "RolloutInProgress");
     memory.rolls(uid, rolls, now);
     let mut trouble = None;
@@ -152,7 +152,7 @@ pub fn assess(snapshot: &Snapshot, memory: &mut Memory, workload: &Workload, now
         trouble = Some(late(workload));
     }
     if matches!(step, Step::Write { .. }) {
-        sooner(memory.paused(&object, now));
+        sooner(pause_matters_until(memory, &object, timeout, now));
     }
     let class = match &said.decided_by {
         Rule::Protected(_) => Class::Protected,
@@ -198,6 +198,27 @@ pub fn assess(snapshot: &Snapshot, memory: &mut Memory, workload: &Workload, now
     }
 }
 
+/// Its HPA was created again by day, or it is none of our business any more: what we deleted is no loss now.
+fn may_be_whole(memory: &mut Memory, object: &ObjectRef, said: &Verdict, units: &[Unit]) {
+    let scaled = units.iter().any(|unit| matches!(unit, Unit::Autoscalers(_)));
+    if (said.state == State::Up && scaled) || (said.state != State::Unknown && said.schedule.is_none()) {
+        memory.bereft.remove(object);
+    }
+}
+
+/// When a write that pauses may go, or when later waves go on without it, whichever comes first.
+fn pause_matters_until(
+    memory: &Memory,
+    object: &ObjectRef,
+    timeout: Option<SignedDuration>,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let failing = memory.failure(object).zip(timeout);
+    let stuck = failing.map(|(failure, timeout)| later(failure.since, timeout));
+    let stuck = stuck.filter(|at| now < *at);
+    [memory.paused(object, now), stuck].into_iter().flatten().min()
+}
+
 /// Whether an end moves with the clock, since it is that of a duration which nobody has written as an instant yet. It never comes:
 /// the write of the instant is what makes us look again.
 fn is_moving(said: &Verdict, end: Timestamp) -> bool {
@@ -216,13 +237,6 @@ fn may_be_waking(memory: &mut Memory, workload: &Workload, said: &Verdict, now: 
         && workload.created.is_some_and(|created| created < since)
     {
         memory.wakes(&workload.uid, since);
-    }
-}
-
-/// By day: somebody has created its HPA again, so that it is bereft no longer.
-fn console(memory: &mut Memory, object: &ObjectRef, said: &Verdict, company: &Beside) {
-    if said.state == State::Up && company.units.iter().any(|unit| matches!(unit, Unit::Autoscalers(_))) {
-        memory.bereft.remove(object);
     }
 }
 

@@ -23,6 +23,9 @@ use super::memory::{Failure, Memory, Outcome, later};
 use super::snapshot::{Dirty, Snapshot};
 use super::workload::Step;
 
+/// How often the memory is looked through for what is gone.
+const PRUNE_EVERY: SignedDuration = SignedDuration::from_mins(10);
+
 /// The order of writes that need not keep a pace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
@@ -148,6 +151,8 @@ pub struct Decider {
     told: BTreeMap<ObjectRef, Vec<Note>>,
     remarks: Vec<Remark>,
     last: Option<Timestamp>,
+    /// When the memory let go of what is gone.
+    pruned: Option<Timestamp>,
 }
 
 impl Decider {
@@ -205,6 +210,11 @@ impl Decider {
         self.last = Some(now);
         if set_back {
             self.memory.set_back(now);
+        }
+        if set_back || self.pruned.is_none_or(|at| now >= later(at, PRUNE_EVERY)) {
+            self.pruned = Some(now);
+            let followed = |object: &ObjectRef| self.assessed.contains_key(object);
+            self.memory.prune(&snapshot.beside.hpa_uids(), followed, now);
         }
         self.company.stir(dirty.units.iter().cloned());
         let mut beside: BTreeSet<ObjectRef> = dirty

@@ -25,10 +25,16 @@ const DRY_RUN_PATIENCE: SignedDuration = SignedDuration::from_hours(1);
 const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(1);
 /// Longest pause after failed writes.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(5);
-/// So many conflicts in a row are a failure: somebody writes the object all the time, or nothing shows what is in the way.
-const CONFLICTS: u32 = 5;
 /// Shortest pause after a write that was refused for want of rights.
 const FORBIDDEN_PAUSE: SignedDuration = SignedDuration::from_secs(30);
+/// The API server's own wish is followed for so long at most.
+const LONGEST_RETRY_AFTER: SignedDuration = SignedDuration::from_mins(10);
+/// So many conflicts in a row are no race with somebody else any more.
+const CONFLICT_LIMIT: u32 = 5;
+/// Reason of a failure that consists of conflicts.
+pub const CONFLICT_LASTS: &str = "ConflictLasts";
+/// What was not tried again for so long after its time is not wanted any more.
+const STALE: SignedDuration = SignedDuration::from_hours(1);
 
 /// How an action ended, as far as the next decision is concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +44,10 @@ pub enum Outcome {
     /// A dry run: it would be written, and nothing changed.
     WouldWrite,
     /// What we relied on was not so (409, or the 422 of a failed test), or the object is gone.
-    Conflict,
+    Conflict {
+        /// One line: verb, resource and what the API server said.
+        message: String,
+    },
     /// Refused or broken off; it may be tried again.
     Failed {
         /// CamelCase reason for conditions, such as `Forbidden`.
@@ -70,7 +79,7 @@ pub struct Failure {
 impl Failure {
     /// Whether people should hear of it: it lasts, or waiting will not help.
     pub fn is_worth_telling(&self) -> bool {
-        self.times >= 3 || self.is_final() || self.reason == "ConflictLasts"
+        self.times >= 3 || self.is_final() || self.reason == CONFLICT_LASTS
     }
 
     /// Whether trying again changes nothing until somebody mends what is wrong.
@@ -115,8 +124,8 @@ pub struct Memory {
     pub(crate) bereft: BTreeSet<ObjectRef>,
     failures: BTreeMap<ObjectRef, Failure>,
     conflicts: BTreeMap<ObjectRef, Conflict>,
-    /// Conflicts in a row, whatever was seen in between.
-    conflicted: BTreeMap<ObjectRef, u32>,
+    /// Conflicts in a row: how many, since when and the last one. Newer versions do not end them, writes do.
+    rows: BTreeMap<ObjectRef, (u32, Timestamp, Timestamp)>,
 }
 
 impl Memory {
@@ -159,27 +168,6 @@ impl Memory {
         self.settled(object);
     }
 
-    /// The clock was set back: what lies ahead of it now would silence or delay things until it comes again.
-    pub fn set_back(&mut self, now: Timestamp) {
-        for raised in self.raised.values_mut() {
-            raised.retain(|at| *at <= now);
-        }
-        for starts in self.starts.values_mut() {
-            starts.retain(|at| *at <= now);
-        }
-        for at in self.waking.values_mut().chain(self.rolling.values_mut()) {
-            *at = (*at).min(now);
-        }
-        for failure in self.failures.values_mut() {
-            failure.since = failure.since.min(now);
-            failure.again = failure.again.min(later(now, LONGEST_PAUSE));
-        }
-        for conflict in self.conflicts.values_mut() {
-            conflict.again = conflict.again.min(later(now, conflict.patience));
-        }
-        self.pauses.set_back(now);
-    }
-
     /// Takes in how an action ended. `version` is the resource version that it was decided on.
     pub fn note(
         &mut self,
@@ -213,60 +201,103 @@ impl Memory {
                     _ => {}
                 }
             }
-            Outcome::Conflict | Outcome::WouldWrite => {
-                let said = *outcome == Outcome::WouldWrite;
-                let row = self.conflicted.entry(object.clone()).or_default();
-                *row += 1;
-                if !said && *row >= CONFLICTS {
-                    let message = format!(
-                        "{row} writes in a row did not apply, as somebody else changed it first; see who writes it (kubectl get \
-                         --show-managed-fields)"
-                    );
-                    self.fail(object, "ConflictLasts", &message, None, now);
-                    return;
+            Outcome::WouldWrite => self.waits_for_news(object, version, DRY_RUN_PATIENCE, now),
+            Outcome::Conflict { message } => {
+                self.waits_for_news(object, version, CONFLICT_PATIENCE, now);
+                let row = self.rows.entry(object.clone()).or_insert((0, now, now));
+                *row = (row.0.saturating_add(1), row.1, now);
+                if row.0 >= CONFLICT_LIMIT {
+                    let (since, message) = (row.1, format!("conflicts again and again: {message}"));
+                    self.fail(object, CONFLICT_LASTS, &message, CONFLICT_PATIENCE, since, now);
                 }
-                let patience = if said { DRY_RUN_PATIENCE } else { CONFLICT_PATIENCE };
-                let conflict = Conflict {
-                    version: Arc::clone(version),
-                    again: later(now, patience),
-                    patience,
-                };
-                self.conflicts.insert(object.clone(), conflict);
             }
             Outcome::Failed {
                 reason,
                 message,
                 retry_after,
-            } => self.fail(object, reason, message, *retry_after, now),
+            } => {
+                let forbidden = if *reason == "Forbidden" {
+                    FORBIDDEN_PAUSE
+                } else {
+                    FIRST_PAUSE
+                };
+                let least = retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER).max(forbidden);
+                self.fail(object, reason, message, least, now, now);
+            }
             Outcome::NotSent => {}
         }
     }
 
+    /// A write failed, since `since` if it had not failed before; it is tried again after `least` or later.
     fn fail(
         &mut self,
         object: &ObjectRef,
         reason: &'static str,
         message: &str,
-        retry_after: Option<SignedDuration>,
+        least: SignedDuration,
+        since: Timestamp,
         now: Timestamp,
     ) {
         let former = self.failures.get(object);
         let times = former.map_or(0, |failure| failure.times).saturating_add(1);
-        let since = former.map_or(now, |failure| failure.since);
-        let mut pause = FIRST_PAUSE * 2_i32.pow(times.saturating_sub(1).min(12));
-        if reason == "Forbidden" {
-            pause = pause.max(FORBIDDEN_PAUSE);
-        }
-        // Whatever the API server wishes: somebody who has mended it must not wait for hours.
-        let pause = retry_after.unwrap_or_default().max(pause).min(LONGEST_PAUSE);
+        let since = former.map_or(since, |failure| failure.since);
+        let pause = (FIRST_PAUSE * 2_i32.pow(times.saturating_sub(1).min(12))).min(LONGEST_PAUSE);
         let failure = Failure {
             times,
             since,
-            again: later(now, pause),
+            again: later(now, pause.max(least)),
             reason,
             message: Arc::from(message),
         };
         self.failures.insert(object.clone(), failure);
+    }
+
+    /// An object is left alone until the watch shows something newer than `version`, or for so long.
+    fn waits_for_news(&mut self, object: &ObjectRef, version: &Arc<str>, patience: SignedDuration, now: Timestamp) {
+        let conflict = Conflict {
+            version: Arc::clone(version),
+            again: later(now, patience),
+            patience,
+        };
+        self.conflicts.insert(object.clone(), conflict);
+    }
+
+    /// The clock was set back: what seems to lie ahead of us has happened just now, and no pause is longer than a new one.
+    pub fn set_back(&mut self, now: Timestamp) {
+        let early = |at: &mut Timestamp| *at = now.min(*at);
+        self.raised.values_mut().flatten().for_each(early);
+        self.waking.values_mut().for_each(early);
+        self.rolling.values_mut().for_each(early);
+        self.starts.values_mut().flatten().for_each(early);
+        self.pauses.set_back(now);
+        for failure in self.failures.values_mut() {
+            early(&mut failure.since);
+            failure.again = failure.again.min(later(now, LONGEST_PAUSE));
+        }
+        for conflict in self.conflicts.values_mut() {
+            conflict.again = conflict.again.min(later(now, conflict.patience));
+        }
+        for (_, since, last) in self.rows.values_mut() {
+            early(since);
+            early(last);
+        }
+    }
+
+    /// Lets go of what nobody asks for any more. `hpas`: the UIDs of those that are there; `followed`: the workloads, of whose end
+    /// [`Self::forget`] hears.
+    pub fn prune(&mut self, hpas: &BTreeSet<&str>, followed: impl Fn(&ObjectRef) -> bool, now: Timestamp) {
+        let fresh = |at: Timestamp| now < later(at, STALE);
+        self.zeros.retain(|uid, _| hpas.contains(&**uid));
+        self.unasked.retain(|uid, _| hpas.contains(&**uid));
+        self.pauses.prune(now);
+        self.failures
+            .retain(|object, failure| fresh(failure.again) || followed(object));
+        self.conflicts
+            .retain(|object, conflict| fresh(conflict.again) || followed(object));
+        self.rows
+            .retain(|object, (_, _, last)| fresh(*last) || followed(object));
+        self.starts
+            .retain(|_, starts| starts.back().is_some_and(|at| now < later(*at, MINUTE)));
     }
 
     /// Takes in how a write beside workloads ended.
@@ -286,7 +317,7 @@ impl Memory {
                     return;
                 }
             };
-            self.failures.remove(object);
+            self.settled(object);
             self.zeros.insert(Arc::clone(&target.uid), answer);
             return;
         }
@@ -298,7 +329,7 @@ impl Memory {
             } = outcome
         {
             // Its target is restored all the same, and the next night it is asked again.
-            self.failures.remove(object);
+            self.settled(object);
             self.unasked
                 .insert(Arc::clone(&target.uid), Arc::from(message.as_str()));
             return;
@@ -316,9 +347,7 @@ impl Memory {
                 self.pauses.note(&target.uid, way, now);
             }
             // What was written is seen in a moment: until then, the same is not written again.
-            let uid = &target.uid;
-            let purpose = step.action.purpose;
-            self.note(object, uid, &step.version, purpose, &Outcome::Conflict, now);
+            self.waits_for_news(object, &step.version, CONFLICT_PATIENCE, now);
         }
     }
 
@@ -427,22 +456,17 @@ impl Memory {
     pub fn settled(&mut self, object: &ObjectRef) {
         self.failures.remove(object);
         self.conflicts.remove(object);
-        self.conflicted.remove(object);
+        self.rows.remove(object);
     }
 
     /// Until when an object is left alone after a failure or conflict. `None`: it may be written.
     pub fn paused(&self, object: &ObjectRef, now: Timestamp) -> Option<Timestamp> {
-        let failed = self.failures.get(object).map(|failure| (failure.again, LONGEST_PAUSE));
-        let conflict = self
-            .conflicts
-            .get(object)
-            .map(|conflict| (conflict.again, conflict.patience));
+        let failed = self.failures.get(object).map(|failure| failure.again);
+        let conflict = self.conflicts.get(object).map(|conflict| conflict.again);
         [failed, conflict]
             .into_iter()
             .flatten()
-            // A pause longer than any that we make is one from before the clock was set back.
-            .filter(|(again, longest)| now < *again && again.duration_since(now) <= *longest * 2)
-            .map(|(again, _)| again)
+            .filter(|again| now < *again)
             .max()
     }
 }

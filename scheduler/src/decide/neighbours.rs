@@ -117,6 +117,11 @@ impl Neighbours {
         self.hpas.keys()
     }
 
+    /// The UIDs of all HPAs.
+    pub fn hpa_uids(&self) -> BTreeSet<&str> {
+        self.hpas.values().map(|hpa| &*hpa.object.uid).collect()
+    }
+
     /// Takes in the backup of an HPA.
     pub fn set_backup(&mut self, backup: &Arc<Backup>, dirty: &mut Dirty) {
         self.remove_backup(&backup.object, dirty);

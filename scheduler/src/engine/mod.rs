@@ -262,7 +262,7 @@ pub(crate) fn outcome(ended: Ended, dry_run: bool) -> Outcome {
     match ended {
         Ended::Done if dry_run => Outcome::WouldWrite,
         Ended::Done => Outcome::Done,
-        Ended::Conflict { .. } => Outcome::Conflict,
+        Ended::Conflict { message } => Outcome::Conflict { message },
         Ended::Failed {
             reason,
             message,

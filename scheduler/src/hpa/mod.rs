@@ -452,4 +452,4 @@ mod asked_tests;
 #[cfg(test)]
 mod order_tests;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -249,7 +249,7 @@ impl Stage {
             };
             let outcome = match night.world.apply(&action) {
                 Ok(()) => Outcome::Done,
-                Err(_) => Outcome::Conflict,
+                Err(_) => Outcome::Conflict { message: String::new() },
             };
             if matches!(beat, Some(Beat::Lost)) {
                 night.new_leader();

@@ -16,7 +16,7 @@ use crate::decide::decider::Decider;
 use crate::decide::memory::{Memory, Outcome};
 use crate::decide::tests::world::{DAY, MORNING, NIGHT, World, at, office, schedules};
 
-pub(super) fn hpa(namespace: &str, name: &str, target: &str, min: Option<u64>, max: u64) -> Value {
+pub(crate) fn hpa(namespace: &str, name: &str, target: &str, min: Option<u64>, max: u64) -> Value {
     let mut spec = json!({
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}, "maxReplicas": max,
         "metrics": [
@@ -42,7 +42,7 @@ pub(super) fn hpa(namespace: &str, name: &str, target: &str, min: Option<u64>, m
     })
 }
 
-pub(super) struct Night {
+pub(crate) struct Night {
     pub world: World,
     pub decider: Decider,
     pub schedules: Arc<Schedules>,
@@ -52,7 +52,7 @@ pub(super) struct Night {
     pub looks_every: Option<u32>,
 }
 
-pub(super) fn night(mode: HpaMode, down: u32) -> Night {
+pub(crate) fn night(mode: HpaMode, down: u32) -> Night {
     let mut world = World::default();
     world.namespace("shop", "office");
     let web = world.deployment("shop", "web", 7);
@@ -481,13 +481,36 @@ fn case_4_13_what_git_has_not_created_again_is_reported_until_it_has() {
     };
     assert_eq!(class(&night), (Class::Failing, Some("WaitingForGitOps")));
     // 09:00: the sync window opens.
-    let again = night.add(&object);
+    night.add(&object);
     assert_eq!(night.at("2026-12-02T09:00:00Z"), []);
     assert_eq!(class(&night), (Class::Up, None));
-    // What its owner deletes by day is missed by nobody.
-    night.world.objects.remove(&again);
+}
+
+#[test]
+fn what_git_created_again_or_left_is_waited_for_no_more() {
+    let waits = |night: &Night| {
+        let assessment = night.decider.assessment(&night.web).unwrap();
+        assessment.trouble.as_ref().map(|skip| skip.reason)
+    };
+    let mut night = night(HpaMode::DeleteOnly, 0);
+    let object = hpa("shop", "web", "web", Some(2), 10);
+    night.add(&object);
+    night.at(NIGHT);
+    night.at(MORNING);
+    // Created again: what its owner does with it later is the owner's business.
+    let autoscaler = night.add(&object);
+    night.at("2026-12-02T09:00:00Z");
+    night.world.objects.remove(&autoscaler);
     night.at("2026-12-02T10:00:00Z");
-    assert_eq!(class(&night), (Class::Up, None));
+    assert_eq!(waits(&night), None);
+    // Deleted by us once more, then the target itself goes; the next one of that name is another one.
+    night.add(&object);
+    night.at("2026-12-02T22:00:00Z");
+    night.at("2026-12-03T08:00:01Z");
+    assert_eq!(waits(&night), Some("WaitingForGitOps"));
+    night.web = night.world.deployment("shop", "web", 7);
+    night.at("2026-12-03T09:00:00Z");
+    assert_eq!(waits(&night), None);
 }
 
 #[test]

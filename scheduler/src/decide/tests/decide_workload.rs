@@ -49,7 +49,7 @@ impl Sleeping {
         while let Some(action) = self.decider.next_action(&self.world.snapshot(&self.schedules), now) {
             let outcome = match self.world.apply(&action) {
                 Ok(()) => Outcome::Done,
-                Err(_) => Outcome::Conflict,
+                Err(_) => Outcome::Conflict { message: String::new() },
             };
             let snapshot = self.world.snapshot(&self.schedules);
             self.decider.answered(&snapshot, &action.target.object, &outcome, now);
@@ -544,9 +544,12 @@ fn after_a_conflict_the_watch_is_waited_for() {
     let stale = sleeping.world.snapshot(&sleeping.schedules);
     sleeping.decider.update(&stale, &Dirty::everything(), now);
     let action = sleeping.decider.next_action(&stale, now).unwrap();
-    sleeping
-        .decider
-        .answered(&stale, &action.target.object, &Outcome::Conflict, now);
+    sleeping.decider.answered(
+        &stale,
+        &action.target.object,
+        &Outcome::Conflict { message: String::new() },
+        now,
+    );
     sleeping.decider.update(&stale, &Dirty::everything(), now);
     assert_eq!(sleeping.decider.next_action(&stale, now), None);
     // Nothing of ours was in the way, and the version moves: decided anew at once.

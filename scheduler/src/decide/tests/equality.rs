@@ -161,7 +161,7 @@ proptest! {
                 } else {
                     match world.apply(&action) {
                         Ok(()) => Outcome::Done,
-                        Err(Refused::Conflict | Refused::Gone) => Outcome::Conflict,
+                        Err(Refused::Conflict | Refused::Gone) => Outcome::Conflict { message: String::new() },
                     }
                 };
                 follow(&world, &mut snapshot, &mut dirty);

@@ -5,7 +5,7 @@ mod decide_workload;
 mod equality;
 mod keda;
 mod kept;
+mod lasting;
 mod model;
 mod pace;
-mod troubles;
 pub(crate) mod world;

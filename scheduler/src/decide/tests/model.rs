@@ -348,7 +348,7 @@ impl Sim {
                     let stale = before["metadata"]["resourceVersion"] != *known.resource_version;
                     let before = read(&before);
                     match self.world.apply(&action) {
-                        Err(Refused::Gone | Refused::Conflict) => Outcome::Conflict,
+                        Err(Refused::Gone | Refused::Conflict) => Outcome::Conflict { message: String::new() },
                         Ok(()) => {
                             self.judge(&object, &before, stale);
                             match end {

@@ -268,6 +268,44 @@ fn one_that_always_fails_holds_later_waves_up_only_for_the_timeout() {
 }
 
 #[test]
+fn rule_s12_later_waves_follow_by_the_clock_alone() {
+    for fails in [false, true] {
+        let mut schedule = office();
+        schedule.startup.timeout = SignedDuration::from_secs(90);
+        let mut fleet = Fleet::asleep(schedule, THREE);
+        let began = fleet.now;
+        let first = fleet.handed_out();
+        assert_eq!(first.len(), 1);
+        if fails {
+            let failed = Outcome::Failed {
+                reason: "TooManyRequests",
+                message: "come back later".to_owned(),
+                retry_after: Some(SignedDuration::from_mins(10)),
+            };
+            let snapshot = fleet.snapshot();
+            let object = &first[0].target.object;
+            fleet.decider.answered(&snapshot, object, &failed, fleet.now);
+        } else {
+            fleet.set_ready("database", false);
+            fleet.answer(&first);
+            fleet.handed_out();
+        }
+        // The watch says nothing: only the instants that were asked for.
+        let snapshot = fleet.snapshot();
+        let next = loop {
+            fleet.now = fleet.decider.next_instant(fleet.now).unwrap();
+            fleet.decider.update(&snapshot, &Dirty::default(), fleet.now);
+            if let Some(action) = fleet.decider.next_action(&snapshot, fleet.now) {
+                break action;
+            }
+        };
+        assert_eq!(&*next.target.object.name, "queue");
+        let after = fleet.now.duration_since(began).as_secs();
+        assert!((90..=91).contains(&after), "fails: {fails}: {after}");
+    }
+}
+
+#[test]
 fn a_new_leader_waits_for_what_the_former_one_had_just_woken() {
     let mut fleet = Fleet::asleep(office(), THREE);
     assert_eq!(fleet.step(), ["database"]);

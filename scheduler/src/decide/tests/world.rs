@@ -298,7 +298,7 @@ impl World {
             };
             let outcome = refuse(&action).unwrap_or_else(|| match self.apply(&action) {
                 Ok(()) => Outcome::Done,
-                Err(_) => Outcome::Conflict,
+                Err(_) => Outcome::Conflict { message: String::new() },
             });
             if outcome == Outcome::Done {
                 writes.push(action.clone());
