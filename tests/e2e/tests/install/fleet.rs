@@ -23,6 +23,12 @@ fn definition(group: &str, version: &str, kind: &str, plural: &str, scale: bool)
     })
 }
 
+/// Defines Argo CD's Applications alone.
+pub async fn define_applications(plane: &ControlPlane) -> anyhow::Result<()> {
+    let applications = definition("argoproj.io", "v1alpha1", "Application", "applications", false);
+    apply(plane, &[applications]).await
+}
+
 /// Defines every kind of others.
 pub async fn define(plane: &ControlPlane) -> anyhow::Result<()> {
     let mut all: Vec<Value> = table()

@@ -457,7 +457,7 @@ async fn cron_jobs_and_single_namespaces_do_with_less_and_leave_no_trace() -> an
     namespace(plane, "media", &json!({})).await?;
     let mut labelled = deployment("media", "web");
     labelled["metadata"]["labels"] = json!({"offhours.platform.io/schedule": "default"});
-    fleet::define(plane).await?;
+    fleet::define_applications(plane).await?;
     fleet::apply(
         plane,
         &[deployment("shop", "web"), labelled, fleet::application("shop", "web")],
