@@ -103,6 +103,12 @@ pub const IN_ONE_PASS: &[Excuse] = &[
         "horizontalpodautoscalers/status",
         "there are none",
     ),
+    (
+        "offhours",
+        "patch",
+        "configmaps",
+        "a backup of an Application is made and removed; it is renewed only where one was left behind",
+    ),
     ("offhours", "create", "events", "only of what was skipped or has failed"),
     (
         "offhours",
