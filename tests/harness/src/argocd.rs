@@ -238,8 +238,12 @@ impl ArgoCd {
             .wait_for_log(&format!("serving on port {port}"), START_DEADLINE)
             .await?;
         let secrets: Api<Secret> = Api::namespaced(plane.admin().await?, ARGOCD_NAMESPACE);
-        let data = secrets.get("argocd-secret").await?.data.unwrap_or_default();
-        let certificate = data.get("tls.crt").context("Argo CD has made no certificate")?;
+        // The server that was there before writes the same Secret at its start, and either may be the first.
+        let certificate = wait_for("Argo CD to have made its certificate", START_DEADLINE, || async {
+            let mut data = secrets.get("argocd-secret").await?.data.unwrap_or_default();
+            data.remove("tls.crt").context("there is none")
+        })
+        .await?;
         Ok(ArgoCdOverTls {
             _process: process,
             // The name is in its certificate, the address is not.
